@@ -1,0 +1,45 @@
+"""`import poslib` stays small, and arrows between modules point down."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import poslib
+
+PACKAGE = Path(poslib.__file__).parent
+UPPER = {"nn", "kernels", "lab", "teach"}
+
+
+def test_import_loads_neither_torch_nor_triton_nor_numpy():
+    code = "import sys, poslib; print(sorted({'torch', 'triton', 'numpy', 'matplotlib', 'IPython'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_attention_needs_numpy_alone():
+    code = "import sys; from poslib import attention; import numpy; attention.causal_mask(2); print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text("utf8"))):
+        if isinstance(node, ast.Import):
+            yield from (a.name for a in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: write imports from poslib in full"
+            yield from (f"{node.module}.{a.name}" for a in node.names)
+
+
+def test_the_core_knows_nothing_of_what_is_built_on_it():
+    for path in PACKAGE.glob("*.py"):
+        if path.stem in UPPER:
+            continue
+        bad = [name for name in imported(path) if name.startswith("poslib.") and name.split(".")[1] in UPPER]
+        assert not bad, f"{path.name} imports {bad}"
+        assert path.stem == "nn" or not [n for n in imported(path) if n.split(".")[0] in ("torch", "triton")]
+
+
+def test_lab_and_teach_do_not_import_each_other():
+    for folder, other in (("lab", "teach"), ("teach", "lab")):
+        for path in (PACKAGE / folder).rglob("*.py"):
+            assert not [n for n in imported(path) if n.startswith(f"poslib.{other}")], path
