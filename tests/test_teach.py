@@ -1,0 +1,130 @@
+"""Claims hold or raise; checkers answer; pictures carry their words."""
+
+import math
+
+import numpy as np
+import pytest
+
+from poslib.teach import check, claim, picture
+from poslib.teach.plots import axes
+
+
+def test_a_claim_that_holds_shows_its_bound_and_no_digits():
+    shown = claim("a-b", "It is <small>.", 3.14159e-15, below=1e-12, rows=["S1:2", "S2:47"])._repr_html_()
+    assert 'id="claim-a-b"' in shown and "&lt; 1e-12" in shown and 'data-rows="S1:2 S2:47"' in shown
+    assert "3.14" not in shown and "It is &lt;small&gt;." in shown
+
+
+@pytest.mark.parametrize("value, bound", [
+    (2.0, {"below": 1.0}), (1.0, {"below": 1.0}), (1.0, {"above": 1.0}), (3, {"between": (0, 2)}), (5, {"equals": 6}),
+    (math.nan, {"below": 1.0}), (math.nan, {"between": (0, 1)}), ([0.1, 2.0], {"below": 1.0}), ([], {"below": 1.0}),
+    ([0.1, math.nan], {"above": 0.0}), (np.float64(2), {"below": 1}), (False, {"equals": True}),
+    (np.array([[0.1, 2.0]]), {"below": 1.0}), (math.inf, {"above": 1.0}), ([0, 1], {"equals": (0, 1)}), (1, {"equals": True})])
+def test_a_claim_that_fails_raises_with_its_value(value, bound):
+    with pytest.raises(AssertionError, match="claim 'x' does not hold: S. The value is"):
+        claim("x", "S.", value, **bound)
+
+
+@pytest.mark.parametrize("value, bound", [
+    (0.5, {"below": 1.0}), (2, {"above": 1.0}), (2, {"between": (0, 2)}), (6, {"equals": 6}), ([0.1, 0.2], {"below": 1.0}),
+    (np.float32(0.5), {"between": (0, 1)}), (np.array([[0.1, 0.2]]), {"below": 1.0}), ("abc", {"equals": "abc"})])
+def test_a_claim_that_holds_is_returned(value, bound):
+    assert claim("x", "S.", value, **bound).statement == "S."
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (dict(id="x"), "bounds none; give exactly one"), (dict(id="x", below=1, above=0), r"bounds \['below', 'above'\]"),
+    (dict(id="A b", below=1), "id is 'A b'"), (dict(id="x", below=1, kind="sure"), "kind is 'sure'; allowed are proved"),
+    (dict(id="x", below=1, kind="proved"), "claim 'x' is proved: give source"),
+    (dict(id="x", below=1, kind="measured"), "give source, an experiment, with seeds"),
+    (dict(id="x", below=1, rows=["S1:46"]), "rows holds 'S1:46'"), (dict(id="x", below=1, rows=["23"]), "rows holds '23'")])
+def test_what_makes_no_claim_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        claim(arguments.pop("id"), "S.", 0.5, **arguments)
+
+
+def test_a_checker_never_raises_in_the_page():
+    def broken(*args):
+        raise KeyError("oops")
+    for answer in (..., None, broken, 3, "text", lambda *a: None, lambda *a: np.nan):
+        verdict = check("order_blindness/pooling", answer)
+        assert not verdict.accepted and verdict.message and "<div" in verdict._repr_html_()
+    assert "KeyError" in check("order_blindness/pooling", broken).message
+
+
+def detector(*, compare=lambda f, x, p: np.abs(f(x[p]) - f(x)[p]).max(), orders=None, tolerance=1e-9, n=24, rows=None):
+    """A detector of order as a reader might write it."""
+    def sees_order(f):
+        rng = np.random.default_rng(0)
+        gaps = []
+        for k in range(20):
+            x = rng.normal(size=(n, 6)) if rows is None else rows(n)
+            p = rng.permutation(n) if orders is None else orders(n)
+            gaps.append(compare(f, x, p))
+        return bool(max(gaps) > tolerance)
+    return sees_order
+
+
+def swapped(n, i, j):
+    p = np.arange(n)
+    p[[i, j]] = p[[j, i]]
+    return p
+
+
+@pytest.mark.parametrize("name, answer, says", [
+    ("pooling", lambda h: h.sum(axis=0), None), ("pooling", lambda h: h.mean(axis=0), None), ("pooling", lambda h: h.sum(axis=0) + 1e6, None),
+    ("pooling", lambda h: h.max(axis=0), "lost in your result"), ("pooling", lambda h: h[0], "changes your result"),
+    ("pooling", lambda h: h.sum(axis=0) + 1e-6 * h[0], "changes your result"), ("pooling", lambda h: h.std(axis=0), "how often a row occurs"),
+    ("pooling", lambda h: h.T @ h, "shape"), ("pooling", lambda h: print(end=""), "return missing"),
+    ("distinct_predictions", lambda t: len(set(t)), None), ("distinct_predictions", len, "a prediction for each place"),
+    ("distinct_predictions", lambda t: len(set(t) - {"[MASK]"}), "that one counts too"),
+    ("blind_orders", lambda n: [tuple(range(n)), tuple(range(n))[::-1]], None), ("blind_orders", lambda n: [tuple(range(n))], "mirror"),
+    ("blind_orders", lambda n: 2, "list of tuples"), ("blind_orders", lambda n: [tuple(range(1, n + 1))], "is not an order"),
+    ("sees_order", detector(), None), ("sees_order", detector(tolerance=0), "rounding"), ("sees_order", detector(tolerance=1e-4), "tolerance hides"),
+    ("sees_order", detector(orders=lambda n: np.arange(n)[::-1]), "reverse"), ("sees_order", detector(orders=lambda n: np.roll(np.arange(n), 1)), "cyclic"),
+    ("sees_order", detector(orders=lambda n: swapped(n, 0, 1)), "move all of them"), ("sees_order", detector(orders=lambda n: swapped(n, -1, -2)), "move all of them"),
+    ("sees_order", detector(n=4), "longer sentences"), ("sees_order", detector(rows=lambda n: np.ones((n, 6))), "random X and P"),
+    ("sees_order", detector(compare=lambda f, x, p: np.abs(f(x[p]) - f(x)).max()), "not with f(X)"), ("sees_order", lambda f: True, "not with f(X)"),
+    ("sees_order", lambda f: "yes", "True or False"),
+    ("sees_order", detector(compare=lambda f, x, p: np.abs(f(x[p]).sum(0) - f(x).sum(0)).max()), "random X and P")])
+def test_likely_answers_get_the_right_sentence(name, answer, says):
+    verdict = check(f"order_blindness/{name}", answer)
+    assert verdict.accepted == (says is None), verdict
+    assert says is None or says in verdict.message, verdict.message
+
+
+def test_an_unknown_exercise_is_named():
+    for name in ("order_blindness/nothing", "nowhere/pooling", "pooling", "order_blindness/__all__", "order_blindness/np"):
+        with pytest.raises(ValueError, match="exercise is .*; allowed are .*order_blindness/pooling"):
+            check(name, 1)
+
+
+def test_a_picture_is_the_same_twice_and_has_alt_text():
+    def draw():
+        fig, ax = axes()
+        ax.plot([0, 1], [1, 0], label="line")
+        ax.legend()
+        return picture(fig, "A line that falls from one to zero.")._repr_mimebundle_()
+    data, extra = draw()
+    assert draw() == (data, extra) and extra["image/png"] == {"alt": "A line that falls from one to zero.", "width": 640}
+    assert data["text/plain"].endswith("from one to zero.")
+    with pytest.raises(ValueError, match="alt is ''"):
+        picture(axes()[0], "")
+
+
+def test_pictures_that_differ_are_noticed():
+    from importlib.util import module_from_spec, spec_from_file_location
+    from conftest import ROOT
+    spec = spec_from_file_location("root_conftest", ROOT / "conftest.py")
+    root = module_from_spec(spec)
+    spec.loader.exec_module(root)
+
+    def drawn(height, width=6.4):
+        fig, ax = axes(width=width)
+        ax.plot([0, 1], [0, height])
+        ax.set_ylim(0, 2)
+        return [{"data": picture(fig, "A line that rises to some height.")._repr_mimebundle_()[0]}]
+    assert root.differing_pictures(drawn(1), drawn(1)) == []
+    assert "differs from the stored one" in root.differing_pictures(drawn(1), drawn(1.2))[0]
+    assert "pixels" in root.differing_pictures(drawn(1), drawn(1, 6.0))[0]
+    assert root.differing_pictures([], drawn(1)) == ["0 pictures were drawn, 1 are stored"]
