@@ -1,0 +1,118 @@
+"""The experiments' parts: tasks with right labels, a model that is blind exactly when it should be."""
+
+import numpy as np
+import pytest
+import torch
+
+from poslib.lab import order_blindness, results, tasks
+from poslib.lab.model import Transformer
+from poslib.lab.training import cross_entropy, train
+
+
+def g(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_labels_of_first_of_two():
+    tokens, label = tasks.first_of_two(500, g())
+    for row, right in zip(tokens.tolist(), label.tolist()):
+        assert row[0] == tasks.CLS and row.count(tasks.A) == row.count(tasks.B) == row.count(tasks.CLS) == 1
+        assert right == int(row.index(tasks.A) < row.index(tasks.B))
+    assert 0.4 < label.double().mean() < 0.6
+    assert (tasks.first_of_two(500, g())[0] == tokens).all() and (tasks.first_of_two(500, g(1))[0] != tokens).any()
+    with pytest.raises(ValueError, match="length is 2"):
+        tasks.first_of_two(1, g(), length=2)
+
+
+def test_swapping_turns_every_label_over():
+    tokens, label = tasks.first_of_two(100, g())
+    for row, right in zip(tasks.swap_two(tokens).tolist(), label.tolist()):
+        assert int(row.index(tasks.A) < row.index(tasks.B)) == 1 - right
+    assert (tasks.swap_two(tasks.swap_two(tokens)) == tokens).all()
+
+
+def test_text_windows():
+    text, held_out = tasks.prose()
+    assert len(text) > 100_000 and len(held_out) > 10_000
+    x, y = tasks.next_bytes(text, 8, g())
+    assert x.shape == y.shape == (8, 64) and (x[:, 1:] == y[:, :-1]).all()
+    x, y = tasks.masked_bytes(text, 64, g())
+    hidden = x == tasks.MASK
+    assert (y[hidden] < 256).all() and (y[hidden] >= 0).all() and (y[~hidden] == tasks.IGNORED).all()
+    assert 0.12 < hidden.double().mean() < 0.18
+    short = torch.arange(65, dtype=torch.uint8)          # just long enough
+    assert tasks.next_bytes(short, 4, g())[1][0, -1] == 64
+    with pytest.raises(ValueError, match="share is 0"):
+        tasks.masked_bytes(text, 1, g(), share=0)
+
+
+@pytest.mark.parametrize("position, blind", [("none", True), ("learned", False)])
+def test_encoder_without_positions_is_equivariant_and_no_other(position, blind):
+    model = Transformer(vocabulary=13, position=position, max_length=9).double()
+    tokens = torch.randint(0, 13, (3, 9), generator=g())
+    order = torch.randperm(9, generator=g(1))
+    with torch.no_grad():
+        gap = (model(tokens[:, order]) - model(tokens)[:, order]).abs().max().item()
+    assert (gap < 1e-12) == blind and (blind or gap > 1e-4)
+
+
+def test_decoder_does_not_see_the_future():
+    model = Transformer(vocabulary=13, causal=True).double()
+    a = torch.randint(0, 13, (1, 9), generator=g())
+    b = a.clone()
+    b[0, 5:] = torch.randint(0, 13, (4,), generator=g(2))
+    with torch.no_grad():
+        gap = (model(a) - model(b)).abs().amax(-1)[0]
+    assert gap[:5].max() < 1e-14 and gap[5:].max() > 1e-6
+
+
+def test_seed_makes_the_model_and_leaves_the_global_generator_alone():
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    a, b, c = (Transformer(vocabulary=5, seed=s).head.weight for s in (1, 1, 2))
+    assert (a == b).all() and (a != c).any() and (torch.get_rng_state() == before).all()
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ({"position": "rotary"}, "position is 'rotary'; allowed are none, learned"), ({"width": 30, "heads": 4}, "width is 30; allowed are multiples"),
+    ({"position": "learned"}, "max_length is None")])
+def test_bad_models_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Transformer(vocabulary=5, **arguments)
+
+
+def test_a_sequence_longer_than_the_table_is_refused():
+    with pytest.raises(ValueError, match="tokens has length 5; the learned table has 4 rows"):
+        Transformer(vocabulary=5, position="learned", max_length=4)(torch.zeros(1, 5, dtype=torch.long))
+
+
+def test_training_is_the_same_twice_and_learns(capsys):
+    def run():
+        model = Transformer(vocabulary=13, seed=1)
+        return train(model, lambda gen: (lambda x: (x, x))(torch.randint(0, 13, (8, 5), generator=gen)), steps=40, every=20, seed=3,
+                     look=lambda m: cross_entropy(m(torch.arange(13)[None]), torch.arange(13)[None]).item(), progress=True)
+    first = run()
+    assert first == run() and [s for s, _ in first] == [20, 40] and first[-1][1] < 0.7 * np.log(13)
+    assert "step 40/40, loss" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="steps is 0"):
+        train(Transformer(vocabulary=3), None, steps=0)
+    with pytest.raises(ValueError, match="both every and look"):
+        train(Transformer(vocabulary=3), None, steps=1, every=1)
+
+
+def test_stored_results_say_how_they_were_made():
+    for path in results.HOME.glob("*.json"):
+        made = results.load(path.stem)["made"]
+        assert {"command", "seeds", "python", "numpy", "torch", "machine"} <= set(made)
+    with pytest.raises(ValueError, match="name is 'nothing'; stored are .*order_blindness"):
+        results.load("nothing")
+
+
+def test_stored_curves_come_from_this_code():
+    """The first steps of one stored run, run again."""
+    curve, model = order_blindness.learn_order("none", 0, steps=20)
+    assert abs(curve[0][1] - 0.5) < 1e-9
+    tokens, _ = tasks.first_of_two(50, g(4))
+    with torch.no_grad():
+        gap = (model(tokens) - model(tasks.swap_two(tokens)))[:, 0].abs().max()
+    assert gap < 1e-4, "swapping A and B in place must not change what CLS sees"
