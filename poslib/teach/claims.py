@@ -39,7 +39,7 @@ class Claim:
         return (f'<div class="claim" id="claim-{self.id}" data-claim="{self.id}" data-kind="{self.kind}" '
                 f'data-bound="{e(self.bound)}" data-source="{e(self.source)}" data-rows="{e(" ".join(self.rows))}">'
                 f'<a class="claim-mark" href="#claim-{self.id}">✓ verified</a> {e(self.statement)} '
-                f'<span class="claim-how">({how})</span></div>')
+                f'<span class="claim-how">{how}</span></div>')
 
 
 def claim(id, statement, value, *, below=None, above=None, between=None, equals=None,
