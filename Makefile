@@ -1,15 +1,14 @@
 # Two commands: `make book` builds the book, `make test` runs everything that CI runs.
-# PYTHON=python3.12 picks a Python; PIP_ARGS="…" goes to pip (README.md: a CPU-only torch); CHROMIUM=/path names a browser.
+# PYTHON=…, PIP_ARGS="…" and CHROMIUM=… are explained in README.md.
 PYTHON ?= python3
 BIN := .venv/bin
-BUILD := $(BIN)/jupyter-book build . -n -W --keep-going
 export PIP_ARGS CHROMIUM
 
-.PHONY: book test notebooks serve clean install-book install-test html
+.PHONY: book test notebooks serve bench archive clean install-book install-test html
 
 book: install-book
 	@$(MAKE) --no-print-directory html
-	@echo; echo "The book is built. Open file://$(CURDIR)/_build/html/index.html"
+	@echo "The book is built. Open file://$(CURDIR)/_build/html/index.html"
 
 test: install-test
 	$(BIN)/python tools/notebooks.py --check
@@ -18,13 +17,19 @@ test: install-test
 
 # After a failure Sphinx would not repeat the warnings of pages it has already read: forget them.
 html:
-	$(BUILD) || { rm -rf _build/.doctrees; exit 1; }
+	$(BIN)/jupyter-book build . -n -W --keep-going || { rm -rf _build/.doctrees; exit 1; }
 
 notebooks: install-test
 	$(BIN)/python tools/notebooks.py
 
 serve: book
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory _build/html 8000
+
+bench: install-test html
+	$(BIN)/python -m pytest -s -q tests/test_figures.py -k paints_soon
+
+archive: install-test html
+	$(BIN)/python tools/archive.py
 
 clean:
 	rm -rf _build
