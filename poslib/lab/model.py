@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
-from torch import nn
-
 from poslib.attention import attention, causal_mask, merge_heads, split_heads
+from poslib.lab._torch import torch
+
+nn = torch.nn
 
 __all__ = ["POSITIONS", "Transformer"]
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 from concurrent.futures import ProcessPoolExecutor
 
-import torch
-
 from poslib.lab import results, tasks
+from poslib.lab._torch import torch
 from poslib.lab.model import POSITIONS, Transformer
 from poslib.lab.training import cross_entropy, train
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import functools
 
-import torch
+from poslib.lab._torch import torch
 
-__all__ = ["A", "B", "CLS", "IGNORED", "MASK", "first_of_two", "masked_bytes", "next_bytes", "prose", "swap_two"]
+__all__ = ["A", "B", "CLS", "IGNORED", "MASK", "first_of_two", "masked_bytes", "next_bytes", "own_place", "prose", "swap_two"]
 
 FILLERS = 10            # tokens 0…9
 A, B, CLS = 10, 11, 12
@@ -47,6 +47,30 @@ def swap_two(tokens):
     swapped = tokens.clone()
     swapped[tokens == A], swapped[tokens == B] = B, A
     return swapped
+
+
+def own_place(batch, generator, *, length=32, marked=True):
+    """Where does each token stand?  The tokens are random, so they do not tell.
+
+    Parameters
+    ----------
+    batch : int
+    generator : torch.Generator
+    length : int, at least 2
+    marked : bool
+        Whether the first token is `CLS`, which occurs nowhere else.
+
+    Returns
+    -------
+    tokens : int64, shape (batch, length)
+    place : int64, shape (batch, length) : 0 to length - 1 in each row
+    """
+    if length < 2:
+        raise ValueError(f"length is {length}; allowed is at least 2")
+    tokens = torch.randint(0, FILLERS, (batch, length), generator=generator)
+    if marked:
+        tokens[:, 0] = CLS
+    return tokens, torch.arange(length).repeat(batch, 1)
 
 
 @functools.cache

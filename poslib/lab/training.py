@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import sys
 
-import torch
-from torch.nn import functional
-
 from poslib._page import is_static
+from poslib.lab._torch import torch
+
+functional = torch.nn.functional
 
 __all__ = ["cross_entropy", "one_thread", "train"]
 

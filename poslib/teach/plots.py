@@ -30,9 +30,12 @@ def axes(columns=1, *, width=6.4, height=3.2, **options):
     **options
         For ``Figure.subplots``, such as ``sharey=True``.
     """
-    import matplotlib
-    from cycler import cycler
-    from matplotlib.figure import Figure
+    try:
+        import matplotlib
+        from cycler import cycler
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("pictures are drawn by matplotlib: pip install matplotlib") from error
 
     with matplotlib.rc_context({**STYLE, "axes.prop_cycle": cycler(color=COLOURS) + cycler(marker=MARKERS)}):
         figure = Figure(figsize=(width, height))
