@@ -2,7 +2,7 @@
 
 The static page and a live notebook run it in the browser; `Figure.widget` ties it to Python;
 QuickJS runs it here, to draw the picture that a page without scripts shows and to give tests
-its numbers.  ``js/core.js`` is shared, ``js/<kind>.js`` is one figure.
+its numbers.  ``js/core.js`` and the helpers ``js/_*.js`` are shared, ``js/<kind>.js`` is one figure.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ JS = Path(__file__).with_name("js")
 
 def kinds():
     """Names of the figures there are."""
-    return sorted(p.stem for p in JS.glob("*.js") if p.stem != "core")
+    return sorted(p.stem for p in JS.glob("[a-z]*.js") if p.stem != "core")
 
 
 def scripts(*names):
     """The front end's JavaScript with the named figures (all of them unless named)."""
-    return "\n".join((JS / f"{name}.js").read_text("utf8") for name in ("core", *(names or kinds())))
+    helpers = sorted(p.stem for p in JS.glob("_*.js"))
+    return "\n".join((JS / f"{name}.js").read_text("utf8") for name in ("core", *helpers, *(names or kinds())))
 
 
 @functools.cache

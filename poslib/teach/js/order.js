@@ -1,37 +1,12 @@
 /* order: reorder the words of a sentence and see which hidden states change.
- *
- * A stack of attention layers without positions, h_i <- h_i + sum_j A_ij W_V h_j with
- * A = softmax(q_i . k_j / sqrt(d)), q = W_Q h, k = W_K h; four channels, fixed weights. */
+ * The attention stack is that of _stack.js. */
 (function (F) {
   'use strict';
   const { ORANGE, BLUE, INK, fixed, panel, line, text } = F.tools;
   const SENTENCES = { short: ['dog', 'bites', 'man'], twins: ['the', 'dog', 'bites', 'the', 'man'] };
-  const D = 4, VOCABULARY = ['dog', 'bites', 'man', 'the'];
-  // Any generic numbers would do; a formula keeps them out of the way and the same everywhere.
-  const number = (...indices) => Math.cos(indices.reduce((sum, x, place) => sum + (x + 1) * (place + 1.7) * 1.3, 0.5));
-  const rows = (n, m, ...prefix) => Array.from({ length: n }, (_, a) => Array.from({ length: m }, (_, b) => number(...prefix, a, b)));
+  const { run, distance, EMBEDDING, LAYERS, VOCABULARY } = F.tools.stack;
   // Words that occur twice are told apart by a small number, which the model does not see.
   const name = (words, i) => (words.indexOf(words[i]) === words.lastIndexOf(words[i]) ? words[i] : words[i] + (words.indexOf(words[i]) === i ? '₁' : '₂'));
-  const EMBEDDING = rows(VOCABULARY.length, D, 7);
-  const LAYERS = [0, 1, 2, 3].map((l) => ({ q: rows(D, D, l, 0), k: rows(D, D, l, 1), v: rows(D, D, l, 2) }));
-
-  const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
-  const times = (matrix, vector) => matrix.map((row) => dot(row, vector));
-
-  /* Hidden states after `depth` layers, in the order given, and the last layer's weights. */
-  function run(words, masked, depth) {
-    let h = words.map((w) => EMBEDDING[VOCABULARY.indexOf(w)]), weights;
-    for (const layer of LAYERS.slice(0, depth)) {
-      const q = h.map((x) => times(layer.q, x)), k = h.map((x) => times(layer.k, x)), v = h.map((x) => times(layer.v, x));
-      weights = q.map((qi, i) => {
-        const logits = k.map((kj, j) => (masked && j > i ? -Infinity : dot(qi, kj) / Math.sqrt(D)));
-        const top = Math.max(...logits), e = logits.map((x) => Math.exp(x - top)), z = e.reduce((a, b) => a + b, 0);
-        return e.map((x) => x / z);
-      });
-      h = h.map((hi, i) => hi.map((x, c) => x + weights[i].reduce((sum, a, j) => sum + a * v[j][c], 0)));
-    }
-    return { states: h, weights };
-  }
 
   F.define('order', {
     title: 'Reorder the words and see which hidden states change',
@@ -44,7 +19,7 @@
     compute(s) {
       const words = SENTENCES[s.sentence];
       const before = run(words, s.mask, s.layers), after = run(s.order.map((i) => words[i]), s.mask, s.layers);
-      const at = (i) => after.states[s.order.indexOf(i)], distance = (a, b) => Math.hypot(...a.map((x, c) => x - b[c]));
+      const at = (i) => after.states[s.order.indexOf(i)];
       const changed = words.map((_, i) => distance(before.states[i], at(i)));
       const twin = words.findIndex((w, i) => words.lastIndexOf(w) !== i);
       return { words, names: words.map((_, i) => name(words, i)), before: before.states, after: after.states, weights: after.weights, changed,
