@@ -57,6 +57,43 @@ def test_order_computes_what_poslib_computes(sentence, order, mask, layers):
         assert distance < 1e-9 or f"{word} by {distance:.3f}" in said
 
 
+@pytest.mark.parametrize("words", ["different", "two", "constant"])
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [2, 0, 3, 1], [3, 2, 1, 0]])
+@pytest.mark.parametrize("mark", [False, True])
+@pytest.mark.parametrize("layers", [1, 2, 3, 4])
+def test_prefix_computes_what_poslib_computes(words, order, mark, layers):
+    state = {"words": words, "order": order, "layers": layers, "mark": mark}
+    got = figure("prefix", **state).compute()
+    embedding = dict(zip(got["vocabulary"], np.array(got["embedding"])))
+
+    def run(tokens):
+        h = np.array([embedding[w] for w in tokens])
+        for layer in got["layers"][:layers]:
+            q, k, v = (h @ np.array(layer[name]).T for name in "qkv")
+            h = h + attention(q, k, v, mask=causal_mask(len(tokens)))[0]
+        return h
+
+    skip = int(mark)
+    assert got["now"] == got["first"][:skip] + [got["first"][skip + i] for i in order] + got["first"][-1:]
+    before, after = run(got["first"]), run(got["now"])
+    np.testing.assert_allclose(got["before"], before, atol=1e-12)
+    np.testing.assert_allclose(got["after"], after, atol=1e-12)
+    moved = np.linalg.norm(before[-1] - after[-1])
+    spread = max(np.linalg.norm(a - b) for a in after[skip:] for b in after[skip:])
+    np.testing.assert_allclose([got["moved"], got["spread"]], [moved, spread], atol=1e-12)
+    # what the chapter proves: one layer does not see the order, more do; equal tokens need a mark to come apart
+    assert (moved < 1e-9) == (layers == 1 or got["first"] == got["now"])
+    assert (spread < 1e-9) == (words == "constant" and not mark)
+    said = figures.call("say", "prefix", state)
+    assert ("is where it was" in said) == (moved < 1e-9) and (moved < 1e-9 or f"moved by {moved:.3f}" in said)
+    assert ("one and the same state" in said) == (spread < 1e-9) and (spread < 1e-9 or f"{spread:.3f} apart" in said)
+
+
+def test_helpers_are_no_figures_and_come_with_every_figure():
+    assert not [kind for kind in figures.kinds() if kind.startswith("_")]
+    assert "F.tools.stack =" in figures.scripts("prefix") and "define('order'" not in figures.scripts("prefix")
+
+
 def test_state_that_is_not_allowed_is_refused_in_python():
     for given, message in [({"layers": 5}, "layers is 5"), ({"order": [0, 0, 1]}, r"order is \[0, 0, 1\]"), ({"mask": 1}, "mask is 1"),
                            ({"depth": 2}, "no control 'depth'; allowed are sentence, order, mask, layers")]:
@@ -79,7 +116,7 @@ def test_the_stored_form_is_small_and_reproducible(monkeypatch):
 
 
 def test_every_figure_of_the_book_is_tested_here():
-    assert set(figures_in_pages()) <= {"order"}, "write a test that compares the new figure's numbers with poslib"
+    assert set(figures_in_pages()) <= {"order", "prefix"}, "write a test that compares the new figure's numbers with poslib"
     assert set(figures.kinds()) == set(figures_in_pages()), "a figure that no page shows"
 
 

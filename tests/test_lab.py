@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from poslib.lab import order_blindness, results, tasks
+from poslib.lab import causal_mask, order_blindness, results, tasks
 from poslib.lab.model import Transformer
 from poslib.lab.training import cross_entropy, train
 
@@ -29,6 +29,15 @@ def test_swapping_turns_every_label_over():
     for row, right in zip(tasks.swap_two(tokens).tolist(), label.tolist()):
         assert int(row.index(tasks.A) < row.index(tasks.B)) == 1 - right
     assert (tasks.swap_two(tasks.swap_two(tokens)) == tokens).all()
+
+
+def test_places_of_random_tokens():
+    tokens, place = tasks.own_place(200, g(), length=9)
+    assert (place == torch.arange(9)).all() and tokens.shape == place.shape == (200, 9)
+    assert (tokens[:, 0] == tasks.CLS).all() and (tokens[:, 1:] < tasks.FILLERS).all()
+    assert (tasks.own_place(200, g(), length=9, marked=False)[0] < tasks.FILLERS).all()
+    with pytest.raises(ValueError, match="length is 1"):
+        tasks.own_place(1, g(), length=1)
 
 
 def test_text_windows():
@@ -116,3 +125,35 @@ def test_stored_curves_come_from_this_code():
     with torch.no_grad():
         gap = (model(tokens) - model(tasks.swap_two(tokens)))[:, 0].abs().max()
     assert gap < 1e-4, "swapping A and B in place must not change what CLS sees"
+
+
+def test_ridge_probe_finds_what_is_linear_and_nothing_in_noise():
+    place = torch.arange(32).repeat(200, 1)
+    noise = torch.randn(2, 200, 32, 8, generator=g())
+    signal = noise.clone()
+    signal[..., 3] += place                                        # one channel holds the place, the others do not
+    assert causal_mask.ridge_r2(signal[0], place, signal[1], place) > 0.98
+    assert abs(causal_mask.ridge_r2(noise[0], place, noise[1], place)) < 0.02
+    inverse = 1.0 / (1 + place[..., None]).expand(-1, -1, 8)
+    assert 0.3 < causal_mask.ridge_r2(inverse, place, inverse, place) < 0.7, "1/(1+n) is not linear in n"
+
+
+def test_without_a_mask_the_place_cannot_be_learned():
+    """Behind the mark all tokens are interchangeable: the best share of right answers is 2 of 32."""
+    found = causal_mask.learn_place("marked, no mask", 3, steps=30)
+    assert np.mean(found["right"]) < 0.09 and np.mean(found["off"]) > 7 and found["r2_after"] < 0.15
+
+
+def test_stored_probes_come_from_this_code():
+    """The part of a stored run that needs no training, and the layout of all of them."""
+    stored = results.load("causal_mask")
+    assert set(stored["runs"]) == set(causal_mask.RUNS)
+    for name, runs in stored["runs"].items():
+        layers, width, causal, marked = causal_mask.RUNS[name]
+        assert len(runs) == 5 and all(len(s["off"]) == len(s["right"]) == stored["length"] == 32 for s in runs)
+        model = Transformer(vocabulary=13, outputs=32, width=width, layers=layers, causal=causal, seed=0)
+        assert runs[0]["parameters"] == sum(p.numel() for p in model.parameters())
+        if layers == 1:
+            assert abs(causal_mask.probe(model, marked) - runs[0]["r2_before"]) < 0.01
+    sizes = {name: runs[0]["parameters"] for name, runs in stored["runs"].items()}
+    assert min(sizes["unmarked, 1 wide layer"], sizes["unmarked, 2 wide layers"]) >= sizes["unmarked, 3 layers"]

@@ -1,6 +1,7 @@
 """Claims hold or raise; checkers answer; pictures carry their words."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -128,3 +129,53 @@ def test_pictures_that_differ_are_noticed():
     assert "differs from the stored one" in root.differing_pictures(drawn(1), drawn(1.2))[0]
     assert "pixels" in root.differing_pictures(drawn(1), drawn(1, 6.0))[0]
     assert root.differing_pictures([], drawn(1)) == ["0 pictures were drawn, 1 are stored"]
+
+
+def by_counts(x, y):
+    return x[-1] == y[-1] and sorted(x) == sorted(y)
+
+
+def last_history(x, y):
+    return x[-1] == y[-1] and sorted(x) == sorted(y)
+
+
+def sets_seen(x, y):
+    return x[-1] == y[-1] and [set(x[:i]) for i in range(len(x))] == [set(y[:i]) for i in range(len(y))]
+
+
+def causal_test(sizes, changed, room=1e-9):
+    def is_causal(f):
+        x = np.random.default_rng(0).normal(size=(8, 6))
+        for size in sizes:
+            for cut in changed:
+                y = x.copy()
+                y[cut:] += 1
+                if np.abs(f(size * x)[:cut] - f(size * y)[:cut]).max() > room * size:
+                    return False
+        return True
+    return is_causal
+
+
+@pytest.mark.parametrize("exercise, answer, message", [
+    ("alike", lambda x, y: x == y, "'abc' and 'bac'.*only the order differs"), ("alike", by_counts, "'abb' and 'bababb'.*counts differ, the shares do not"),
+    ("alike", lambda x, y: all(abs(x.count(a) / len(x) - y.count(a) / len(y)) < 1e-2 for a in "abcd") and x[-1] == y[-1], "does your function round"),
+    ("alike", lambda x, y: all(x.count(a) * len(y) == y.count(a) * len(x) for a in "abcd"), "last place sees its own token"),
+    ("inseparable", last_history, "'abc' and 'bac'.*at every place"), ("inseparable", sets_seen, "their shares at place 3 do not"),
+    ("inseparable", lambda x, y: 3, "gave 3; it should give True or False"),
+    ("vernier", [0.0], "189 and 190 others.*equal marks"), ("vernier", [0, np.log(2), 2 * np.log(2)], "multiple of ln 2"),
+    ("vernier", [10, 20.0], "0 and 1 others.*large c"), ("vernier", list(range(9)), "9 heads; eight"), ("vernier", "x", "could not convert"),
+    ("is_causal", lambda f: True, "attention without a mask you answer True"), ("is_causal", lambda f: False, "causal attention you answer False"),
+    ("is_causal", causal_test([1], range(1, 8)), "the number −10,000 you answer True.*thousand times"),
+    ("is_causal", causal_test([1, 1000], range(1, 8), 1e-2), "a mean over the whole sequence.*tolerance"),
+    ("is_causal", causal_test([1, 1000], range(1, 8), -1), "causal attention you answer False.*rounding")])
+def test_the_likely_mistakes_of_chapter_02_are_named(exercise, answer, message):
+    verdict = check(f"causal_mask/{exercise}", answer)
+    assert not verdict.accepted and re.search(message, verdict.message), verdict.message
+
+
+def test_bfloat16_of_the_checker_is_torchs():
+    import torch
+    from poslib.teach.checkers.causal_mask import _bfloat16
+    x = np.concatenate([np.random.default_rng(0).lognormal(0, 5, 20000), 1 / (1 + np.arange(4096.0))])
+    x = x.astype(np.float32).astype(float)          # torch goes by way of float32
+    assert (_bfloat16(x) == torch.from_numpy(x).to(torch.bfloat16).double().numpy()).all()

@@ -52,6 +52,7 @@ def chapter(tmp_path, monkeypatch):
     (package / "other.py").write_text("")
     (package / "teach" / "js" / "text.js").write_text("1")
     (package / "teach" / "js" / "unused.js").write_text("1")
+    (package / "teach" / "js" / "_shared.js").write_text("1")
     (tmp_path / "constraints.txt").write_text("numpy==1.0\npytest==1.0\n")
     md = tmp_path / "01-a.md"
     md.write_text(SOURCE)
@@ -73,7 +74,7 @@ def test_a_run_is_repeated_only_when_an_input_changed_and_changes_no_byte(chapte
 
 @pytest.mark.parametrize("file, text, counts", [
     ("poslib/attention.py", "x = 1", True), ("poslib/__init__.py", "x = 1", True), ("poslib/other.py", "x = 1", False),
-    ("poslib/teach/js/text.js", "2", True), ("poslib/teach/js/unused.js", "2", False),
+    ("poslib/teach/js/text.js", "2", True), ("poslib/teach/js/unused.js", "2", False), ("poslib/teach/js/_shared.js", "2", True),
     ("constraints.txt", "numpy==2.0\npytest==1.0\n", True), ("constraints.txt", "numpy==1.0\npytest==2.0\n", False)])
 def test_what_counts_as_an_input(chapter, file, text, counts):
     before = notebooks.inputs(notebooks.parsed(chapter))
@@ -111,9 +112,15 @@ def test_an_error_in_a_cell_stops_and_keeps_the_old_notebook(chapter):
     assert chapter.with_suffix(".ipynb").read_bytes() == before
 
 
+def test_sources_are_the_pages_with_a_notebook_in_the_order_of_the_book(chapter):
+    for name in ("A1-b.md", "00-p.md", "02-c.md", "bibliography.md", "A1-b.ipynb", "Another-1.md"):
+        (notebooks.BOOK / name).write_text("")
+    assert [md.name for md in notebooks.sources()] == ["00-p.md", "01-a.md", "02-c.md", "A1-b.md"]
+
+
 def test_an_unknown_chapter_is_named():
     run = subprocess.run([sys.executable, "tools/notebooks.py", "99"], cwd=ROOT, capture_output=True, text=True)
-    assert run.returncode == 1 and "no chapter is named 99; there are 01-order-blindness" in run.stderr
+    assert run.returncode == 1 and "no chapter is named 99; there are 00-primer, 01-order-blindness" in run.stderr
 
 
 # ---- set-up ---------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Keeps each chapter's two files in step and executes what changed.
 
-    python tools/notebooks.py [NAME ...]     write and execute book/NN-*.ipynb from book/NN-*.md
+    python tools/notebooks.py [NAME ...]     write and execute book/NN-*.ipynb from book/NN-*.md, and A1-*, A2-* of the back matter
     python tools/notebooks.py --check        say which pairs are out of step, change nothing
     python tools/notebooks.py --from-notebook NAME ...   carry edits made in the .ipynb back to the .md
     python tools/notebooks.py --force [NAME ...]         execute even what is up to date, drop edits in the .ipynb
@@ -32,8 +32,8 @@ TIMEOUT = 120       # seconds a cell may take
 
 
 def sources():
-    """The chapters' .md files."""
-    return sorted(BOOK.glob("[0-9][0-9]-*.md"))
+    """The .md files of primer, chapters and back matter that have a notebook, in the order of the book."""
+    return sorted(BOOK.glob("[0-9][0-9]-*.md")) + sorted(BOOK.glob("A[0-9]-*.md"))
 
 
 def parsed(md):
@@ -104,10 +104,10 @@ def inputs(notebook):
                 if file and file not in files:
                     files.add(file)
                     to_read.append(file.read_text("utf8"))
-    # package data is read by name: "order" brings js/order.js, "order_blindness" brings results and checkers of that name
+    # package data is read by name: "order" brings js/order.js (and the front end's shared files), "order_blindness" brings results and checkers of that name
     for file in (ROOT / "poslib").rglob("*"):
         if file.suffix in (".js", ".json", ".py") and file.parent.name in ("js", "results", "checkers"):
-            if file.stem in said | {"core"} or any(w.startswith(file.stem + "/") for w in said):
+            if file.stem in said | {"core"} or file.match("js/_*.js") or any(w.startswith(file.stem + "/") for w in said):
                 files.add(file)
     digest = hashlib.sha256(repr([(c.cell_type, c.source) for c in notebook.cells]).encode())
     for file in sorted(files):

@@ -1,0 +1,1 @@
+"""What the experiments need: tasks, a small model, training, stored results.  Needs torch."""

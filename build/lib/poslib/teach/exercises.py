@@ -1,0 +1,88 @@
+"""Exercises: a checker answers with a sentence, and never with a traceback."""
+
+from __future__ import annotations
+
+import html
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Mistake", "Verdict", "check", "chapters"]
+
+HOME = Path(__file__).with_name("checkers")
+
+
+class Mistake(Exception):
+    """What a checker raises to say, in one sentence, what is wrong and why it is likely."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer to an answer; displays itself."""
+
+    accepted: bool
+    message: str
+
+    def __repr__(self):
+        return f"{'✓ Accepted.' if self.accepted else '✗ Not yet.'} {self.message}"
+
+    def _repr_html_(self):
+        mark, kind = ("✓ Accepted.", "accepted") if self.accepted else ("✗ Not yet.", "refused")
+        return f'<div class="verdict {kind}"><strong>{mark}</strong> {html.escape(self.message)}</div>'
+
+
+def chapters():
+    """Chapters that have checkers."""
+    return sorted(p.stem for p in HOME.glob("[a-z]*.py"))
+
+
+def check(exercise, answer):
+    """Check an answer to an exercise.
+
+    Parameters
+    ----------
+    exercise : str
+        ``"<chapter>/<exercise>"``, as the stub writes it.
+    answer : object
+        What the exercise asks for, often a function.
+
+    Returns
+    -------
+    Verdict
+        Whatever `answer` does when it is tried, the verdict says it in a sentence.
+
+    Raises
+    ------
+    ValueError
+        For an exercise that does not exist.
+    """
+    chapter, _, name = exercise.partition("/")
+    module = importlib.import_module(f"poslib.teach.checkers.{chapter}") if chapter in chapters() else None
+    checker = getattr(module, name, None) if name.isidentifier() and not name.startswith("_") else None
+    if module is None or name not in module.__all__:
+        known = [f"{c}/{n}" for c in chapters() for n in importlib.import_module(f"poslib.teach.checkers.{c}").__all__]
+        raise ValueError(f"exercise is {exercise!r}; allowed are {', '.join(known)}")
+    try:
+        return Verdict(True, checker(_finished(answer)))
+    except Mistake as mistake:
+        return Verdict(False, str(mistake))
+    except NotImplementedError:
+        return Verdict(False, "Nothing to check yet: replace the dots by your answer.")
+    except Exception as error:          # the reader's code may do anything; the page must go on
+        return Verdict(False, f"Trying your answer raised {type(error).__name__}: {error}")
+
+
+def _finished(answer):
+    """The answer, or, where it is a function, one that notices dots left in place of a result."""
+    if answer is ... or answer is None:
+        raise NotImplementedError
+    if not callable(answer):
+        return answer
+
+    def finished(*arguments):
+        result = answer(*arguments)
+        if result is ...:
+            raise NotImplementedError
+        return result
+
+    return finished
