@@ -154,6 +154,7 @@ def test_every_claim_is_shown_and_has_its_own_name():
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_the_chapter_decides_its_rows_of_the_audit(chapter):
+    assert chapter in ROWS, f"enter the rows of the audit that {chapter} decides in ROWS"
     decided = set()
     for cell in code_cells(chapter):
         for rows in re.findall(r'data-rows="([^"]*)"', html_of(cell)):

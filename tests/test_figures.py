@@ -86,7 +86,7 @@ def test_prefix_computes_what_poslib_computes(words, order, mark, layers):
     assert (spread < 1e-9) == (words == "constant" and not mark)
     said = figures.call("say", "prefix", state)
     assert ("is where it was" in said) == (moved < 1e-9) and (moved < 1e-9 or f"moved by {moved:.3f}" in said)
-    assert ("one and the same state" in said) == (spread < 1e-9) and (spread < 1e-9 or f"{spread:.3f} apart" in said)
+    assert ("one and the same state" in said) == (spread < 1e-9) and (spread < 1e-9 or f"{spread:.3f} from each other" in said)
 
 
 def test_helpers_are_no_figures_and_come_with_every_figure():

@@ -135,17 +135,9 @@ def by_counts(x, y):
     return x[-1] == y[-1] and sorted(x) == sorted(y)
 
 
-def last_history(x, y):
-    return x[-1] == y[-1] and sorted(x) == sorted(y)
-
-
-def sets_seen(x, y):
-    return x[-1] == y[-1] and [set(x[:i]) for i in range(len(x))] == [set(y[:i]) for i in range(len(y))]
-
-
-def causal_test(sizes, changed, room=1e-9):
+def causal_test(sizes, changed, room=1e-9, n=24):
     def is_causal(f):
-        x = np.random.default_rng(0).normal(size=(8, 6))
+        x = np.random.default_rng(0).normal(size=(n, 6))
         for size in sizes:
             for cut in changed:
                 y = x.copy()
@@ -158,15 +150,20 @@ def causal_test(sizes, changed, room=1e-9):
 
 @pytest.mark.parametrize("exercise, answer, message", [
     ("alike", lambda x, y: x == y, "'abc' and 'bac'.*only the order differs"), ("alike", by_counts, "'abb' and 'bababb'.*counts differ, the shares do not"),
-    ("alike", lambda x, y: all(abs(x.count(a) / len(x) - y.count(a) / len(y)) < 1e-2 for a in "abcd") and x[-1] == y[-1], "does your function round"),
+    ("alike", lambda x, y: all(abs(x.count(a) / len(x) - y.count(a) / len(y)) < 1e-6 for a in "abcd") and x[-1] == y[-1], "does your function round"),
     ("alike", lambda x, y: all(x.count(a) * len(y) == y.count(a) * len(x) for a in "abcd"), "last place sees its own token"),
-    ("inseparable", last_history, "'abc' and 'bac'.*at every place"), ("inseparable", sets_seen, "their shares at place 3 do not"),
-    ("inseparable", lambda x, y: 3, "gave 3; it should give True or False"),
-    ("vernier", [0.0], "189 and 190 others.*equal marks"), ("vernier", [0, np.log(2), 2 * np.log(2)], "multiple of ln 2"),
+    ("alike", lambda x, y: 3, "gave 3; it should give True or False"),
+    ("read_back", lambda history: [t for t, _ in history], "in another order"),
+    ("read_back", lambda history: [t for t, s in sorted(history, key=lambda z: len(z[1]))], "in another order"),
+    ("read_back", lambda history: [t for t, s in sorted(history, key=lambda z: -z[1]["<s>"])][1:], "mark itself is missing"),
+    ("read_back", lambda history: ["x"], "you return"), ("read_back", lambda history: [t for t, s in sorted(history, key=lambda z: z[1]["<s>"])], "in another order"),
+    ("vernier", [0.0], "One clock is not enough.* 189 and 190"), ("vernier", [0.0, 0.0], "189 and 190 others.*equal marks"),
+    ("vernier", [0, np.log(2), 2 * np.log(2)], "within one such octave"), ("vernier", list(range(0, -8, -1)), "422 and 423"),
     ("vernier", [10, 20.0], "0 and 1 others.*large c"), ("vernier", list(range(9)), "9 heads; eight"), ("vernier", "x", "could not convert"),
     ("is_causal", lambda f: True, "attention without a mask you answer True"), ("is_causal", lambda f: False, "causal attention you answer False"),
-    ("is_causal", causal_test([1], range(1, 8)), "the number −10,000 you answer True.*thousand times"),
-    ("is_causal", causal_test([1, 1000], range(1, 8), 1e-2), "a mean over the whole sequence.*tolerance"),
+    ("is_causal", causal_test([1], range(1, 24)), "the number −10,000 you answer True.*in all rows"),
+    ("is_causal", causal_test([1, 1000], range(1, 8), n=8), "longer sequences only"),
+    ("is_causal", causal_test([1, 1000], range(1, 24), 1e-2), "a mean over the whole sequence.*tolerance"),
     ("is_causal", causal_test([1, 1000], range(1, 8), -1), "causal attention you answer False.*rounding")])
 def test_the_likely_mistakes_of_chapter_02_are_named(exercise, answer, message):
     verdict = check(f"causal_mask/{exercise}", answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from fractions import Fraction
 
@@ -10,7 +11,7 @@ import numpy as np
 from poslib.attention import attention, causal_mask
 from poslib.teach.exercises import Mistake
 
-__all__ = ["alike", "inseparable", "is_causal", "vernier"]
+__all__ = ["alike", "is_causal", "read_back", "vernier"]
 
 
 def _boolean(got, asked):
@@ -30,7 +31,7 @@ def alike(answer):
         ("a", "aaaa", True, "A constant text has one state everywhere, whatever its length."),
         ("abcc", "abdc", False, "There is a letter in one text that the other does not have."),
         ("ab" + "a" * 8 + "b", "ba" + "a" * 8 + "b", True, "Only the order of the prefix differs, and one layer does not see it."),
-        ("a" * 333 + "b" * 667, "a" * 334 + "b" * 668, False, "The shares are close, not equal: does your function round?"),
+        ("a" * 20_000 + "b" * 20_001, "a" * 20_001 + "b" * 20_002, False, "The shares are close, not equal: does your function round?"),
         ("aab" * 7, "aab" * 3, True, "The shares are equal; comparing quotients of floats may have told them apart."),
     ]
     for x, y, right, message in cases:
@@ -40,25 +41,23 @@ def alike(answer):
     return "The last token and the exact proportions: that is all one layer sees."
 
 
-def _history(word):
-    return Counter((word[i], frozenset((a, Fraction(n, i + 1)) for a, n in Counter(word[:i + 1]).items())) for i in range(len(word)))
-
-
-def inseparable(answer):
-    """Two layers: the same last token and the same history."""
-    cases = [("abc", "abc", "The two are equal, so no weights can separate them."),
-             ("abc", "bac", "The order of the prefix is lost to one layer, not to two: compare the proportions at every place, not at the last alone."),
-             ("abb", "bbb", "They do not even hold the same letters."),
-             ("aab", "aba", "The last tokens differ."),
-             ("aabb", "abab", "At the last place both see the same proportions; at an earlier place they do not."),
-             (["the", "dog", "the"], ["dog", "the", "the"], "Tokens may be words: compare whole tokens, and every place."),
-             ("abcab", "bacab", "From place 2 on all proportions agree; look at the first place, too."),
-             ([0, 1, 1, 0, 0], [0, 1, 0, 1, 0], "The sets of letters seen agree everywhere; their shares at place 3 do not.")]
-    for x, y, message in cases:
-        right = x[-1] == y[-1] and _history(x) == _history(y)
-        if _boolean(answer(x, y), f"{x!r} and {y!r}") != right:
-            raise Mistake(f"For {x!r} and {y!r} the answer is {right}. {message}")
-    return "The last token and the history, the multiset of tokens with the proportions that they see."
+def read_back(answer):
+    """The word from its history: the mark's share at place i is 1/i."""
+    draw = random.Random(5)
+    for text in ("a", "ab", "ba", "aab", "abab", "the dog bites the man", "abcabcabcabc", "a" * 12 + "b" + "a" * 11):
+        word = ["<s>", *(text.split() if " " in text else text)]
+        history = [(word[i], {a: Fraction(n, i + 1) for a, n in Counter(word[:i + 1]).items()}) for i in range(len(word))]
+        draw.shuffle(history)
+        got = list(answer([(token, dict(shares)) for token, shares in history]))
+        if got == word:
+            continue
+        if sorted(map(str, got)) == sorted(word):
+            raise Mistake(f"For the history of {' '.join(word)} you return the right tokens in another order: {' '.join(map(str, got))}. "
+                          "Which number in each element falls from place to place, and by how much?")
+        if got == word[1:]:
+            raise Mistake("The mark itself is missing at the beginning.")
+        raise Mistake(f"For the history of {' '.join(word)} you return {got!r}.")
+    return "Each element shows its own place, so the multiset is the word: two layers have all they need."
 
 
 def _bfloat16(x):
@@ -68,24 +67,26 @@ def _bfloat16(x):
 
 
 def vernier(answer):
-    """At most eight marks whose bfloat16 counters together tell the places 0 to 400 apart."""
+    """At most eight marks whose bfloat16 counters together tell the places 0 to 430 apart."""
     c = np.asarray(answer, float)
     if c.ndim != 1 or not len(c) or not np.isfinite(c).all() or np.abs(c).max() > 80:
         raise Mistake(f"marks is {answer!r}; it should be a list of numbers between −80 and 80.")
     if len(c) > 8:
         raise Mistake(f"You use {len(c)} heads; eight are allowed.")
-    n = np.arange(401)
+    n = np.arange(431)
     seen = _bfloat16(np.exp(c) / (np.exp(c) + n[:, None]))
     ties = np.flatnonzero((seen[1:] == seen[:-1]).all(axis=1))
     if not len(ties):
         return "No two places share all their values: coarse clocks, set against each other, make a fine one."
+    if len(c) == 1:
+        raise Mistake(f"One clock is not enough: the places that see {ties[0]} and {ties[0] + 1} others get the same value. Others may tick in between.")
     if len(np.unique(c)) == 1:
         raise Mistake(f"The places that see {ties[0]} and {ties[0] + 1} others get the same values: equal marks tick together, however many there are.")
     if ties[0] < 100:
         raise Mistake(f"Already the places that see {ties[0]} and {ties[0] + 1} others get the same values. With a large c the weight stays near 1, where "
-                      "the grid is coarse; with a very negative one all clocks tick together.")
+                      "the grid is coarse.")
     raise Mistake(f"The places that see {ties[0]} and {ties[0] + 1} others still get the same values. Do your clocks tick at different places? "
-                  "The grid repeats with every factor of 2, so marks that differ by a multiple of ln 2 tick together far out.")
+                  "Far out each c only stretches the scale, and the grid repeats with every factor of 2: spread the clocks within one such octave.")
 
 
 def _models():
@@ -118,6 +119,8 @@ def _models():
         ("a mask that is one step off", lambda x: layer(x, lag(x) >= -1), False),
         ("a mask transposed", lambda x: layer(x, lag(x) <= 0), False),
         ("a window open to both sides", lambda x: layer(x, np.abs(lag(x)) < 2), False),
+        ("a mask that leaks from three rows ahead", lambda x: layer(x, (lag(x) >= 0) | (lag(x) == -3)), False),
+        ("a mask that fails in its twelfth row", lambda x: layer(x, (lag(x) >= 0) | (np.arange(len(x)) == 11)[:, None]), False),
         ("a mean over the whole sequence", centred, False),
         ("a mask that hides with the number −10,000", by_number, False),
     ]
@@ -128,8 +131,10 @@ def is_causal(answer):
     hints = {
         "a mask that is one step off": "It leaks from the very next row only: change that one, too.",
         "a window open to both sides": "It leaks from the very next row only: change that one, too.",
+        "a mask that leaks from three rows ahead": "It leaks from one row, three ahead: change all later rows, at several cuts.",
+        "a mask that fails in its twelfth row": "It leaks in longer sequences only; n may be as large as 64.",
         "a mean over the whole sequence": "The leak is there, near 1e-4; your tolerance hides it.",
-        "a mask that hides with the number −10,000": "With scores of ordinary size it is sound. Try inputs a thousand times as large.",
+        "a mask that hides with the number −10,000": "With scores of ordinary size it is sound. Try inputs a thousand times as large, in all rows.",
     }
     for name, model, right in _models():
         if _boolean(answer(model), name) == right:

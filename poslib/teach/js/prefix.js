@@ -32,7 +32,7 @@
     say(s) {
       const c = this.compute(s);
       return `“${c.now.join(' ')}”, ${depth(s)}: the last state ${same(c.moved) ? 'is where it was' : `moved by ${fixed(c.moved, 3)}`}. ` +
-        (same(c.spread) ? 'All words have one and the same state: nothing tells their places apart.' : `The words’ states are up to ${fixed(c.spread, 3)} apart.`);
+        (same(c.spread) ? 'All words have one and the same state: nothing tells their places apart.' : `The words’ states are up to ${fixed(c.spread, 3)} from each other.`);
     },
     panels(s) {
       const c = this.compute(s), n = c.now.length, W = 360, H = 214, gap = W / n, skip = s.mark ? 1 : 0;

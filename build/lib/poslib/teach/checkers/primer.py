@@ -91,10 +91,10 @@ def masked_softmax(answer):
     if not np.allclose(got, right(S), atol=1e-12):
         raise Mistake("For small scores the weights are not exp(score) over the sum of the visible exponentials.")
     for name, big in [("All scores near 1,000", S + 1000), ("A hidden score of 1,000", np.where(visible, S, 1000.0)),
-                      ("All scores near -1,000", S - 1000)]:
+                      ("All scores near -1,000", S - 1000), ("Rows of very different size", S + np.array([[0.0], [1000.0], [0.0]]))]:
         got = tried(big)
         if not np.isfinite(got).all():
-            raise Mistake(f"{name} give weights that are not numbers: subtract the largest visible score of each row before the exponential.")
+            raise Mistake(f"{name}: the weights are not numbers any more. Before the exponential, subtract from each row its own largest visible score.")
         if not np.allclose(got, right(big), atol=1e-9):
-            raise Mistake(f"{name} change the weights of the visible keys, though only differences between visible scores may matter.")
+            raise Mistake(f"{name}: the weights of the visible keys change, though only differences between visible scores of a row may matter.")
     return "Hidden keys have no weight and no influence, rows add up to one, and nothing overflows."
