@@ -214,6 +214,14 @@ def test_the_picture_can_be_saved(open_page):
     assert svg.startswith("<svg") and "attention weights" in svg and "dog bites man" in svg
 
 
+def test_the_saved_sentence_is_not_cut_off():
+    state = {"sentence": "twins", "order": [4, 3, 2, 1, 0], "mask": True, "layers": 4}
+    sheet = figures.call("sheet", "order", state)
+    lines = re.findall(r'fill="#222"[^>]*>([^<]*)</text>', sheet)
+    assert " ".join(lines) == figures.call("say", "order", state) and len(lines) > 1
+    assert max(map(len, lines)) * 6.6 < int(re.match(r'<svg [^>]*width="(\d+)"', sheet)[1])
+
+
 def test_without_scripts_a_picture_stands_there(open_page):
     page = open_page(CHAPTER, java_script_enabled=False)
     for fig in page.locator("pos-fig").all():

@@ -73,8 +73,12 @@
       body += svg.replace('<svg ', `<svg x="${x}" width="${w}" height="${h}" `);
       x += w; height = Math.max(height, h);
     }
-    const note = `<text x="8" y="${height + 18}" fill="#222" font-family="system-ui,sans-serif" font-size="12">${escape(say(kind, s))}</text>`;
-    return `<svg xmlns="http://www.w3.org/2000/svg" width="${x}" height="${height + 28}" color="#222">` +
+    const lines = say(kind, s).split(' ').reduce((all, word) => {
+      const longer = `${all[all.length - 1]} ${word}`.trim();
+      return longer.length * 6.6 < x - 16 ? [...all.slice(0, -1), longer] : [...all, word];
+    }, ['']);
+    const note = lines.map((t, i) => `<text x="8" y="${height + 18 + 16 * i}" fill="#222" font-family="system-ui,sans-serif" font-size="12">${escape(t)}</text>`).join('');
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${x}" height="${height + 12 + 16 * lines.length}" color="#222">` +
       `<rect width="100%" height="100%" fill="#fff"/>${body}${note}</svg>`;
   }
 
