@@ -146,6 +146,13 @@ def test_launch_and_edit_buttons_point_at_files_in_git():
 
 
 @pytest.mark.parametrize("path", CONTENT)
+def test_a_mistake_can_be_reported_from_every_page(path):
+    import yaml
+    url = yaml.safe_load((ROOT / "_config.yml").read_text("utf8"))["repository"]["url"]
+    assert soup(path).select_one("p.report a")["href"].startswith(f"{url}/issues/new?title=Mistake")
+
+
+@pytest.mark.parametrize("path", CONTENT)
 def test_page_weight(path):
     raw = (SITE / path).read_bytes()
     assert len(raw) <= 1_000_000 and len(gzip.compress(raw)) <= 150_000

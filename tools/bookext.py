@@ -15,6 +15,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import quickjs
 from docutils import nodes
@@ -140,6 +141,10 @@ def finish_page(app, pagename, templatename, context, doctree):
 
     if 'class="claim"' in body:
         context["body"] = re.sub(r'(?<=proved: )<a href="#([\w-]+)">[^<]*</a>', name_theorem, body)
+    if pagename.startswith("book/"):
+        url = app.config.html_theme_options["repository_url"]
+        title = quote(f"Mistake on the page “{context.get('title', pagename)}”")
+        context["body"] += f'<p class="report"><a href="{url}/issues/new?title={title}">Report a mistake on this page</a></p>'
     for group in context.get("header_buttons", []):
         for button in group.get("buttons", [group]):
             if button.get("label") == "source-edit-button":
