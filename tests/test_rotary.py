@@ -9,6 +9,7 @@ import functools
 import inspect
 import math
 
+import array_api_compat.torch
 import mpmath               # comes with torch
 import numpy as np
 import pytest
@@ -404,18 +405,19 @@ class Narrowed(Default):
     names = ("tensor", "arange", "linspace", "zeros", "ones", "full", "empty", "eye")
 
     def __init__(self):
-        self.kept = {name: getattr(torch, name) for name in self.names}
+        self.kept = {(where, name): getattr(where, name) for where in (torch, array_api_compat.torch) for name in self.names
+                     if hasattr(where, name)}
 
     def __enter__(self):
-        for name, make in self.kept.items():
+        for (where, name), make in self.kept.items():
             def narrow(*args, make=make, **named):
                 made = make(*args, **named)
                 return made.to(torch.bfloat16) if made.is_floating_point() else made
-            setattr(torch, name, narrow)
+            setattr(where, name, narrow)
 
     def __exit__(self, *_):
-        for name, make in self.kept.items():
-            setattr(torch, name, make)
+        for (where, name), make in self.kept.items():
+            setattr(where, name, make)
 
 
 @covers("P01", "P05", "P06", "P07", "P12", "P13", "F10", "F22")
