@@ -92,6 +92,9 @@ def test_lags_of_rows_and_of_narrow_integers(kind):  # P57
         same(got, [[bottom - top]], to)
     same(P.from_mask(to(np.ones(300, bool)))[-1:], [299], to)
     same(P.from_lengths(to(np.array([200, 200], "u1")))[[199, 200, 399]], [199, 0, 199], to)
+    for dtype, ends in (("uint8", [0, 100, 250]), ("int32", [0, 300, 70300])):
+        ids = P.from_cu_seqlens(to(np.array(ends, dtype)))
+        assert ids.shape[0] == ends[2] and int(ids[ends[1] - 1]) == ends[1] - 1 and int(ids[-1]) == ends[2] - ends[1] - 1
 
 
 def test_chunks_continue_where_the_last_one_ended():  # P97

@@ -642,6 +642,7 @@ BAD = {  # what is passed -> error and a piece of its message
     "too few": (lambda: turn(X, ID[:2]), ValueError, r"positions has shape \(2,\), x \(3, 4\): .*here \(3,\)"),      # F15
     "too many": (lambda: turn(X, np.arange(4)), ValueError, r"positions has shape \(4,\)"),
     "one for all": (lambda: turn(X, ID[:1]), ValueError, r"positions has shape \(1,\)"),
+    "one for all heads": (lambda: turn(np.ones((2, 3, 4)), ID[:1]), ValueError, r"positions has shape \(1,\), x \(2, 3, 4\)"),
     "a number": (lambda: turn(X, np.array(3)), ValueError, r"positions has shape \(\)"),
     "rows without batch": (lambda: turn(X, ID[None]), ValueError, r"positions has shape \(1, 3\), x \(3, 4\)"),
     "other batch": (lambda: turn(X[None, None].repeat(2, 0), np.ones((3, 3), int)), ValueError, r"here \(3,\) or \(2, 3\) or \(1, 3\)"),
