@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import poslib
 
 PACKAGE = Path(poslib.__file__).parent
@@ -16,8 +18,13 @@ def test_import_loads_neither_torch_nor_triton_nor_numpy():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_attention_needs_numpy_alone():
-    code = "import sys; from poslib import attention; import numpy; attention.causal_mask(2); print('torch' in sys.modules)"
+@pytest.mark.parametrize("module, call", [
+    ("attention", "attention.causal_mask(2)"),
+    ("positions", "positions.consecutive(2)"),
+    ("rotary", "rotary.rotate(numpy.ones((3, 4)), numpy.arange(3), layout='half')"),
+])
+def test_the_core_needs_numpy_alone(module, call):
+    code = f"import sys; from poslib import {module}; import numpy; {call}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 

@@ -1,0 +1,93 @@
+"""What every function asks of its arrays: one kind, an allowed dtype, shapes that fit.
+
+Each check raises TypeError or ValueError with the argument's name, its value, and what is allowed.
+"""
+
+from __future__ import annotations
+
+import array_api_compat as api
+
+
+def wide(xp, dtype):
+    """The dtype to compute in: float64 stays, everything narrower becomes float32."""
+    return xp.float64 if dtype == xp.float64 else xp.float32
+
+
+def namespace(like):
+    if like is None:
+        import numpy as np
+        return api.array_namespace(np.empty(0)), None
+    return namespace_of("like", like), api.device(like)
+
+
+def namespace_of(name, x):
+    if not (api.is_numpy_array(x) or api.is_torch_array(x)):
+        raise TypeError(f"{name} is a {type(x).__name__}; allowed are numpy arrays and torch tensors")
+    return api.array_namespace(x)
+
+
+def same_kind(**arrays):
+    """The common namespace of numpy arrays or of torch tensors, or an error that says what differs."""
+    (first, a), *rest = arrays.items()
+    xp = namespace_of(first, a)
+    for name, x in rest:
+        if namespace_of(name, x) is not xp:
+            raise TypeError(f"{name} is a {type(x).__name__}, {first} a {type(a).__name__}: "
+                            "give numpy arrays or torch tensors, not both")
+    return xp
+
+
+def floats(xp, **arrays):
+    for name, x in arrays.items():
+        if not xp.isdtype(x.dtype, "real floating") or xp.finfo(x.dtype).bits > 64:
+            raise TypeError(f"{name} has dtype {x.dtype}; allowed are float dtypes of up to 64 bits")
+
+
+def same_floats(**arrays):
+    """The common namespace of arrays of one kind and one float dtype."""
+    xp = same_kind(**arrays)
+    floats(xp, **arrays)
+    (first, a), *rest = arrays.items()
+    for name, x in rest:
+        if x.dtype != a.dtype:
+            raise TypeError(f"{name} has dtype {x.dtype}, {first} {a.dtype}: they must be the same")
+    return xp
+
+
+def broadcast(a, a_shape, b, b_shape):
+    for x, y in zip(reversed(a_shape), reversed(b_shape)):
+        if x != y and 1 not in (x, y):
+            raise ValueError(f"leading axes {tuple(a_shape)} of {a} and {tuple(b_shape)} of {b} do not broadcast")
+
+
+def fits(name, shape, target):
+    """`shape` must broadcast to `target` without enlarging it."""
+    padded = (1,) * (len(target) - len(shape)) + tuple(shape)
+    if len(shape) > len(target) or any(s not in (1, t) for s, t in zip(padded, target)):
+        raise ValueError(f"{name} has shape {tuple(shape)}; allowed is what broadcasts to {tuple(target)}")
+
+
+def whole(name, value, *, at_least, why=""):
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} is {value!r}; allowed is a whole number")
+    if value < at_least:
+        raise ValueError(f"{name} is {value}; allowed is at least {at_least}" + (f" ({why})" if why else ""))
+
+
+def integers(xp, **arrays):
+    """Integers that fit into int64."""
+    for name, x in arrays.items():
+        if not xp.isdtype(x.dtype, "integral") or x.dtype == xp.uint64:
+            raise TypeError(f"{name} has dtype {x.dtype}; allowed are integers of up to 64 bits, uint64 excepted")
+
+
+def same_device(**arrays):
+    (first, a), *rest = arrays.items()
+    for name, x in rest:
+        if api.device(x) != api.device(a):
+            raise ValueError(f"{name} is on device {api.device(x)}, {first} on {api.device(a)}: they must share one")
+
+
+def flag(name, value):
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} is {value!r}; allowed are True and False")
