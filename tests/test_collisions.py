@@ -128,6 +128,7 @@ def test_nearest_lag_equals_a_loop_whatever_the_chunk(omega, limit, chunk):
 
 def test_of_equal_distances_the_first_counts():
     assert C.nearest_lag(np.array([0.0]), 10) == (1, 0.0)
+    assert C.nearest_lag(np.array([0.0]), 2 * C.CHUNK + 1) == (1, 0.0)       # also of equal chunks
     assert C.nearest_lag(KINDS["torch"]([2.0]), 3)[0] == 3
 
 
@@ -318,6 +319,7 @@ def test_experiment_5_angle_errors_at_width_128():
     assert abs(C.angle_error(np.arange(16383 - 200, 16384), w, "bf16", "all") - 58) < 0.5
     assert abs(C.angle_error(np.arange(16384), w, "bf16", "all") - 77.4) < 0.05
     assert C.angle_error(np.array([65520]), w, "fp16", "all") == math.inf
+    assert C.angle_error(np.array([65520]), np.array([1e-9]), "fp16", "all") == math.inf      # infinity · 0
 
 
 def test_rounded_frequencies_err_by_at_most_2_to_minus_8():
