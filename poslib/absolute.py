@@ -13,7 +13,7 @@ import operator
 
 import array_api_compat as api
 
-from poslib.attention import _floats, _namespace, _namespace_of, _same_kind, _whole
+from poslib import _arrays as arrays
 
 __all__ = ["frequencies", "lookup", "resize", "shift_matrix", "sinusoid", "sinusoid_2d"]
 
@@ -43,7 +43,7 @@ def frequencies(width, *, base=10000.0, form="paper", like=None):
     Vaswani et al. 2017, section 3.5; tensor2tensor, ``get_timing_signal_1d``, for "blocks".  The last
     wavelength of the paper is 2π·base**(1 - 2/width), not base·2π.
     """
-    xp, device = _namespace(like)
+    xp, device = arrays.namespace(like)
     return xp.asarray(_frequencies(width, base, form), dtype=xp.float64, device=device)
 
 
@@ -85,7 +85,7 @@ def sinusoid(positions, width, *, base=10000.0, form="paper", fractional=False, 
     rounding to `dtype` an entry is off by no more than a few units of 2**-53 times (1 + its angle): the
     frequency and the product are rounded to float64.
     """
-    xp = _namespace_of("positions", positions)
+    xp = arrays.namespace_of("positions", positions)
     dtype = _dtype(xp, dtype)
     width = _number("width", width, at_least=1)
     omega = xp.asarray(_frequencies(width, base, form), dtype=xp.float64, device=api.device(positions))
@@ -121,7 +121,7 @@ def sinusoid_2d(rows, columns, width, *, base=10000.0, form="paper", dtype=None,
     width = _number("width", width, at_least=4)
     if width % 4:
         raise ValueError(f"width is {width}; allowed are multiples of 4: whole pairs for rows and for columns")
-    xp, device = _namespace(like)
+    xp, device = arrays.namespace(like)
     r, c = (sinusoid(xp.arange(n, device=device), width // 2, base=base, form=form, dtype=dtype)
             for n in (rows, columns))
     shape = (rows, columns, width // 2)
@@ -166,7 +166,7 @@ def shift_matrix(shift, width, *, base=10000.0, form="paper", like=None):
         matrix[s][s] = matrix[c][c] = math.cos(shift * w)
         matrix[s][c] = math.sin(shift * w)
         matrix[c][s] = -matrix[s][c]
-    xp, device = _namespace(like)
+    xp, device = arrays.namespace(like)
     return xp.asarray(matrix, dtype=xp.float64, device=device)
 
 
@@ -197,7 +197,7 @@ def lookup(table, positions, *, offset=0):
     -----
     Gehring et al. 2017, section 3.1; Devlin et al. 2019.
     """
-    xp = _same_kind(table=table, positions=positions)
+    xp = arrays.same_kind(table=table, positions=positions)
     _table(xp, table)
     offset = _number("offset", offset, at_least=0)
     p = _integers("positions", positions)
@@ -229,7 +229,7 @@ def resize(table, rows):
     Same kind and dtype, shape (rows, width) : a new array.  Rows that fall on old rows equal them bit by
     bit; the others are computed in float64 and then rounded once to the dtype.
     """
-    xp = _namespace_of("table", table)
+    xp = arrays.namespace_of("table", table)
     _table(xp, table)
     old = table.shape[0]
     rows = _number("rows", rows, at_least=1)
@@ -264,13 +264,13 @@ def _frequencies(width, base, form):
 
 def _number(name, value, **bounds):
     """`value` as a Python int, checked: a narrow numpy integer would overflow."""
-    _whole(name, value, **bounds)
+    arrays.whole(name, value, **bounds)
     return operator.index(value)
 
 
 def _integers(name, x):
     """`x` as int64, checked."""
-    xp = _namespace_of(name, x)
+    xp = arrays.namespace_of(name, x)
     if not xp.isdtype(x.dtype, "integral"):
         raise TypeError(f"{name} has dtype {x.dtype}; allowed are integers")
     p = xp.astype(x, xp.int64)
@@ -283,11 +283,11 @@ def _integers(name, x):
 
 def _positions(name, x, fractional):
     """`x` in float64, without loss."""
-    xp = _namespace_of(name, x)
+    xp = arrays.namespace_of(name, x)
     if xp.isdtype(x.dtype, "integral"):
         x = _integers(name, x)
     elif fractional:
-        _floats(xp, **{name: x})
+        arrays.floats(xp, **{name: x})
         x = xp.astype(x, xp.float64)
     else:
         raise TypeError(f"{name} has dtype {x.dtype}; allowed are integers, or floats with fractional=True")
@@ -299,7 +299,7 @@ def _positions(name, x, fractional):
 
 
 def _table(xp, table):
-    _floats(xp, table=table)
+    arrays.floats(xp, table=table)
     if table.ndim != 2 or table.shape[0] == 0:
         raise ValueError(f"table has shape {tuple(table.shape)}; allowed is (rows, width) with at least one row")
 

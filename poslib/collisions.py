@@ -16,8 +16,8 @@ from typing import NamedTuple
 import array_api_compat as api
 import numpy as np
 
+from poslib import _arrays as arrays
 from poslib.absolute import EXACT, _number, _positions
-from poslib.attention import _floats, _namespace_of, _same_kind
 
 __all__ = ["Collisions", "angle_error", "collision_counts", "distance", "distinct_positions", "kernel",
            "merged_positions", "nearest_lag", "rounded"]
@@ -52,7 +52,7 @@ def kernel(lags, frequencies, *, fractional=False):
     -----
     Dot product of Vaswani et al. 2017, section 3.5, by cos a cos b + sin a sin b = cos(a - b).
     """
-    xp = _same_kind(lags=lags, frequencies=frequencies)
+    xp = arrays.same_kind(lags=lags, frequencies=frequencies)
     tau = _positions("lags", lags, fractional)
     return _sum(xp.cos(tau * w) for w in _rates(frequencies))
 
@@ -72,7 +72,7 @@ def distance(lags, frequencies, *, fractional=False):
     -------
     Same kind, float64, shape (...).
     """
-    xp = _same_kind(lags=lags, frequencies=frequencies)
+    xp = arrays.same_kind(lags=lags, frequencies=frequencies)
     tau = _positions("lags", lags, fractional)
     return 2 * xp.sqrt(_sum(xp.sin(tau * (w / 2)) ** 2 for w in _rates(frequencies)))
 
@@ -171,11 +171,11 @@ def rounded(x, dtype):
     IEEE 754-2019, sections 3.3 and 4.3.1; bf16 is float32 with an 8 bit significand.
     """
     _precision(dtype)
-    xp = _namespace_of("x", x)
+    xp = arrays.namespace_of("x", x)
     if xp.isdtype(x.dtype, "integral"):
         x = _positions("x", x, False)
     else:
-        _floats(xp, x=x)
+        arrays.floats(xp, x=x)
     return _round(_numpy(xp.astype(x, xp.float64)), dtype)
 
 
@@ -313,8 +313,8 @@ def _round(x, dtype):
 
 def _rates(frequencies):
     """Frequencies as Python floats, checked."""
-    xp = _namespace_of("frequencies", frequencies)
-    _floats(xp, frequencies=frequencies)
+    xp = arrays.namespace_of("frequencies", frequencies)
+    arrays.floats(xp, frequencies=frequencies)
     if frequencies.ndim != 1 or frequencies.shape[0] == 0:
         raise ValueError(f"frequencies has shape {tuple(frequencies.shape)}; allowed is (n,) with n at least 1")
     omega = frequencies.tolist()
