@@ -5,6 +5,9 @@ Each check raises TypeError or ValueError with the argument's name, its value, a
 
 from __future__ import annotations
 
+import math
+import numbers
+
 import array_api_compat as api
 
 
@@ -72,6 +75,19 @@ def whole(name, value, *, at_least, why=""):
         raise TypeError(f"{name} is {value!r}; allowed is a whole number")
     if value < at_least:
         raise ValueError(f"{name} is {value}; allowed is at least {at_least}" + (f" ({why})" if why else ""))
+
+
+def base(value):
+    """A base of frequencies as a Python float: no setting, autocast or module cast can narrow it."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"base is {value!r}; allowed is a finite number of at least 1")
+    try:
+        wide = float(value)
+    except OverflowError:
+        wide = math.inf
+    if not 1 <= wide < math.inf:
+        raise ValueError(f"base is {value!r}; allowed is a finite number of at least 1")
+    return wide
 
 
 def integers(xp, **arrays):

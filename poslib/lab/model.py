@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from poslib.attention import attention, causal_mask, merge_heads, split_heads
 from poslib.lab._torch import torch
+from poslib.nn import LearnedPositions, SinusoidalPositions
 
 nn = torch.nn
 
 __all__ = ["POSITIONS", "Transformer"]
 
-POSITIONS = ("none", "learned")
+POSITIONS = ("none", "learned", "sinusoid")
 
 
 class Block(nn.Module):
@@ -42,12 +43,12 @@ class Transformer(nn.Module):
     width, heads, layers : int
     causal : bool
         Whether a position sees later ones.
-    position : {"none", "learned"}
-        "learned" adds a trained vector to each place's token.
+    position : {"none", "learned", "sinusoid"}
+        "learned" adds a trained vector to each place's token, "sinusoid" a fixed one.
     max_length : int, optional
         Rows of the learned table; needed for it.
     position_scale : float
-        Standard deviation of the table's first values; the tokens' is 0.5.
+        Standard deviation of the table's first values, or the factor of the sinusoids; the tokens' deviation is 0.5.
     seed : int
         Of the weights; the global generator is left as it was.
 
@@ -69,32 +70,47 @@ class Transformer(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.embedding = nn.Embedding(vocabulary, width)
-            self.positions = nn.Embedding(max_length, width) if position == "learned" else None
+            self.positions, self.position_scale = None, position_scale
+            if position == "learned":
+                self.positions = LearnedPositions(max_length, width)
+            elif position == "sinusoid":
+                self.positions = SinusoidalPositions(width)
             self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
             self.norm = nn.LayerNorm(width)
             self.head = nn.Linear(width, vocabulary if outputs is None else outputs, bias=False)
             nn.init.normal_(self.embedding.weight, std=0.5)
-            if self.positions is not None:
+            if position == "learned":
                 nn.init.normal_(self.positions.weight, std=position_scale)
             for block in self.blocks:       # quiet layers at first: the stream starts near the embedding
                 for last in (block.out, block.mlp[2]):
                     nn.init.normal_(last.weight, std=0.04 / (2 * layers) ** 0.5)
 
-    def hidden(self, tokens):
-        """States after each layer, the embedding first: layers + 1 tensors of (batch, length, width)."""
-        length = tokens.shape[-1]
+    def embed(self, tokens, positions=None):
+        """What enters the first layer: the tokens' vectors and, added to them, those of the positions."""
         x = self.embedding(tokens)
-        if self.positions is not None:
-            rows = self.positions.num_embeddings
-            if length > rows:
-                raise ValueError(f"tokens has length {length}; the learned table has {rows} rows")
-            x = x + self.positions.weight[:length]
-        mask = causal_mask(length, like=x) if self.causal else None
+        if self.positions is None:
+            return x
+        if positions is None:
+            positions = torch.arange(tokens.shape[-1], device=tokens.device)
+        code = self.positions(positions)
+        return x + (code if isinstance(self.positions, LearnedPositions) else self.position_scale * code.to(x.dtype))
+
+    def hidden(self, tokens, positions=None):
+        """States after each layer, what enters the first one before them: layers + 1 tensors of (batch, length, width).
+
+        Parameters
+        ----------
+        tokens : integer tensor, shape (batch, length)
+        positions : integer tensor, shape (length,) or (batch, length), optional
+            0, 1, 2, … unless given.
+        """
+        x = self.embed(tokens, positions)
+        mask = causal_mask(tokens.shape[-1], like=x) if self.causal else None
         states = [x]
         for block in self.blocks:
             states.append(block(states[-1], mask))
         return states
 
-    def forward(self, tokens):
+    def forward(self, tokens, positions=None):
         """Logits at every place, shape (batch, length, outputs)."""
-        return self.head(self.norm(self.hidden(tokens)[-1]))
+        return self.head(self.norm(self.hidden(tokens, positions)[-1]))

@@ -10,10 +10,11 @@ from concurrent.futures import ProcessPoolExecutor
 
 from poslib.lab import results, tasks
 from poslib.lab._torch import torch
-from poslib.lab.model import POSITIONS, Transformer
+from poslib.lab.model import Transformer
 from poslib.lab.training import cross_entropy, train
 
 SEEDS = range(5)
+POSITIONS = ("none", "learned")
 ORDER_STEPS, TEXT_STEPS = 300, 4000
 KINDS = {"causal": tasks.next_bytes, "masked": tasks.masked_bytes}
 

@@ -1,0 +1,151 @@
+"""Torch modules over the functions: settings are Python numbers, nothing but what is trained is stored.
+
+A module's only tensors are its parameters.  Angles and codes are formed from Python numbers at each
+call, in float64, so that ``.bfloat16()``, ``.to("meta")``, autocast and loading a ``state_dict`` cannot narrow,
+lose or stale them.
+"""
+
+from __future__ import annotations
+
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("poslib.nn needs torch: pip install torch") from error
+
+from poslib import _arrays as arrays, absolute, rotary
+
+__all__ = ["LearnedPositions", "Rotary", "SinusoidalPositions"]
+
+
+class LearnedPositions(torch.nn.Module):
+    """A trained vector for each position.
+
+    Parameters
+    ----------
+    rows : int, at least 1
+        Positions 0 to rows - 1.
+    width : int, at least 1
+    std : float, at least 0
+        Standard deviation of the first values, which are normal.
+    device, dtype
+        Of the table, as for ``torch.nn.Embedding``.
+
+    Notes
+    -----
+    The table is the parameter `weight`, (rows, width), so that the `state_dict` of a ``torch.nn.Embedding`` loads.
+    """
+
+    def __init__(self, rows, width, *, std=0.02, device=None, dtype=None):
+        super().__init__()
+        arrays.whole("rows", rows, at_least=1)
+        arrays.whole("width", width, at_least=1)
+        self.weight = torch.nn.Parameter(torch.empty(rows, width, device=device, dtype=dtype))
+        if not 0 <= std < float("inf"):
+            raise ValueError(f"std is {std!r}; allowed is a finite number of at least 0")
+        torch.nn.init.normal_(self.weight, std=std)
+
+    def forward(self, positions):
+        """Rows of the table; see `poslib.absolute.lookup`, which refuses a position that it does not have.
+
+        Parameters
+        ----------
+        positions : integer tensor, shape (...)
+
+        Returns
+        -------
+        tensor of the table's dtype, shape (..., width)
+        """
+        return absolute.lookup(self.weight, positions)
+
+    @torch.no_grad()
+    def resize(self, rows):
+        """Stretch or squeeze the table in place; see `poslib.absolute.resize`.
+
+        The parameter is a new one: give it to the optimiser again.
+        """
+        self.weight = torch.nn.Parameter(absolute.resize(self.weight.detach(), rows), requires_grad=self.weight.requires_grad)
+        return self
+
+    def extra_repr(self):
+        return f"rows={self.weight.shape[0]}, width={self.weight.shape[1]}"
+
+
+class SinusoidalPositions(torch.nn.Module):
+    """Sinusoidal position vectors; nothing is trained or stored.
+
+    Parameters
+    ----------
+    width : int
+    base : float, at least 1
+    form : {"paper", "blocks"}
+        See `poslib.absolute.sinusoid`.
+    """
+
+    def __init__(self, width, *, base=10000.0, form="paper"):
+        super().__init__()
+        absolute.frequencies(width, base=base, form=form)       # refuses what is not allowed, here rather than at the first call
+        self.width, self.base, self.form = width, base, form
+
+    def forward(self, positions, dtype=None):
+        """See `poslib.absolute.sinusoid`.
+
+        Parameters
+        ----------
+        positions : integer tensor, shape (...)
+        dtype : torch float dtype, optional
+            float32 unless given, whatever the module was cast to: cast what it is added to instead.
+
+        Returns
+        -------
+        tensor, shape (..., width)
+        """
+        dtype = torch.float32 if dtype is None else dtype
+        return absolute.sinusoid(positions, self.width, base=self.base, form=self.form, dtype=dtype)
+
+    def extra_repr(self):
+        return f"width={self.width}, base={self.base}, form={self.form!r}"
+
+
+class Rotary(torch.nn.Module):
+    """Rotation of queries and keys by their positions; nothing is trained or stored.
+
+    Parameters
+    ----------
+    width : int, even
+        Width of a head; all of it turns.
+    layout : {"half", "interleaved"}
+        See `poslib.rotary.rotate`.
+    base : float, at least 1
+    """
+
+    def __init__(self, width, *, layout, base=10000.0):
+        super().__init__()
+        rotary.frequencies(width, base)
+        rotary._layout(layout)
+        self.width, self.layout, self.base = width, layout, base
+
+    def forward(self, q, k, positions, key_positions=None):
+        """Turn queries and keys; see `poslib.rotary.rotate`.
+
+        Parameters
+        ----------
+        q, k : tensors, shape (..., length, width)
+            The heads of `k` may be fewer, and its length another one, as in decoding.
+        positions : integer tensor, shape (length,) or (batch, length)
+            Of the queries.
+        key_positions : integer tensor, optional
+            Of the keys; those of the queries unless given.
+
+        Returns
+        -------
+        q, k : new tensors of the same shapes and dtypes
+        """
+        for name, x in (("q", q), ("k", k)):
+            if x.shape[-1] != self.width:
+                raise ValueError(f"{name} has shape {tuple(x.shape)}; allowed is (..., length, {self.width})")
+        keys_at = positions if key_positions is None else key_positions
+        return (rotary.rotate(q, positions, layout=self.layout, base=self.base),
+                rotary.rotate(k, keys_at, layout=self.layout, base=self.base))
+
+    def extra_repr(self):
+        return f"width={self.width}, layout={self.layout!r}, base={self.base}"
