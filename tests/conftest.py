@@ -4,6 +4,7 @@ import functools
 import os
 import shutil
 import threading
+import warnings
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -14,6 +15,18 @@ SITE = ROOT / "_build" / "html"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]
+
+
+def bad_input_test(table):
+    """A test for a table {what is passed: (call, error, piece of its message)}: each call is refused, without a warning."""
+    @pytest.mark.parametrize("case", table)
+    def test(case):
+        call, error, message = table[case]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(error, match=message):
+                call()
+    return test
 
 
 class Quiet(SimpleHTTPRequestHandler):

@@ -2,9 +2,6 @@
 
 import ast
 import math
-import subprocess
-import sys
-import warnings
 from decimal import Decimal, getcontext
 from pathlib import Path
 
@@ -15,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import bad_input_test
 from poslib import absolute as B
 from poslib.collisions import rounded
 
@@ -451,12 +449,6 @@ def test_inputs_are_not_changed():
     assert (p == copies[0]).all() and (table == copies[1]).all()
 
 
-def test_numpy_alone_is_enough():
-    code = ("import sys, numpy as np; from poslib import absolute as B; p = np.arange(3); B.sinusoid(p, 8); "
-            "B.sinusoid_2d(2, 2, 8); B.shift_matrix(1, 4); B.resize(B.lookup(np.eye(3), p), 7); print('torch' in sys.modules)")
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
-
-
 P, T = np.arange(3), np.zeros((4, 2))
 BAD = {  # what is passed -> error and a piece of its message
     "a list": (lambda: B.sinusoid([0, 1], 4), TypeError, r"positions is a list; allowed are numpy arrays and torch"),
@@ -510,10 +502,4 @@ BAD = {  # what is passed -> error and a piece of its message
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_names_the_argument_the_value_and_what_is_allowed(case):
-    call, error, message = BAD[case]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(error, match=message):
-            call()
+test_bad_input_names_the_argument_the_value_and_what_is_allowed = bad_input_test(BAD)

@@ -1,8 +1,6 @@
 """poslib.collisions against loops in rational and decimal arithmetic, other people's roundings, and every error."""
 
 import math
-import subprocess
-import sys
 import warnings
 from fractions import Fraction
 
@@ -12,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import bad_input_test
 from poslib import collisions as C
 from poslib.absolute import frequencies, sinusoid
 
@@ -408,13 +407,6 @@ def test_narrow_integers_do_not_overflow():
     assert C.kernel(np.array([3]), np.array([0.1], np.float32))[0] == math.cos(3 * float(np.float32(0.1)))
 
 
-def test_numpy_alone_is_enough():
-    code = ("import sys, numpy as np; from poslib import collisions as C; w = np.array([1.0]); C.distance(np.arange(3), w); "
-            "C.nearest_lag(w, 9); C.collision_counts(w, 9, .1); C.merged_positions(1.0, 9, 'bf16'); "
-            "C.angle_error(np.arange(3), w, 'fp16', 'all'); print('torch' in sys.modules)")
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
-
-
 P, W = np.arange(3), np.array([1.0, 0.1])
 BAD = {  # what is passed -> error and a piece of its message
     "a list": (lambda: C.kernel([1], W), TypeError, r"lags is a list; allowed are numpy arrays and torch tensors"),
@@ -454,10 +446,4 @@ BAD = {  # what is passed -> error and a piece of its message
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_names_the_argument_the_value_and_what_is_allowed(case):
-    call, error, message = BAD[case]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(error, match=message):
-            call()
+test_bad_input_names_the_argument_the_value_and_what_is_allowed = bad_input_test(BAD)

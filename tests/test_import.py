@@ -21,6 +21,11 @@ def test_import_loads_neither_torch_nor_triton_nor_numpy():
 @pytest.mark.parametrize("module, call", [
     ("attention", "attention.causal_mask(2)"),
     ("positions", "positions.consecutive(2)"),
+    ("absolute", "absolute.sinusoid_2d(2, 2, 8), absolute.shift_matrix(1, 4), "
+                 "absolute.resize(absolute.lookup(numpy.eye(3), numpy.arange(3)), 7)"),
+    ("collisions", "w = numpy.array([1.0]); collisions.distance(numpy.arange(3), w); collisions.nearest_lag(w, 9); "
+                   "collisions.collision_counts(w, 9, .1); collisions.merged_positions(1.0, 9, 'bf16'); "
+                   "collisions.angle_error(numpy.arange(3), w, 'fp16', 'all')"),
     ("rotary", "rotary.rotate(numpy.ones((3, 4)), numpy.arange(3), layout='half')"),
 ])
 def test_the_core_needs_numpy_alone(module, call):

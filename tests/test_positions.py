@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import bad_input_test
 from poslib import positions as P
 
 KINDS = {"numpy": np.asarray, "torch": lambda x: torch.as_tensor(np.asarray(x))}
@@ -169,8 +170,4 @@ BAD = {  # what is passed -> error and a piece of its message
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_names_the_argument_the_value_and_what_is_allowed(case):
-    call, error, message = BAD[case]
-    with pytest.raises(error, match=message):
-        call()
+test_bad_input_names_the_argument_the_value_and_what_is_allowed = bad_input_test(BAD)

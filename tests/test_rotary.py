@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from conftest import bad_input_test
 from poslib import positions as P
 from poslib import rotary as R
 
@@ -656,12 +657,7 @@ BAD = {  # what is passed -> error and a piece of its message
 }
 
 
-@covers("P53", "F15", "F17", "P48", "P103")
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_names_the_argument_the_value_and_what_is_allowed(case):
-    call, error, message = BAD[case]
-    with pytest.raises(error, match=message):
-        call()
+test_bad_input_names_the_argument_the_value_and_what_is_allowed = covers("P53", "F15", "F17", "P48", "P103")(bad_input_test(BAD))
 
 
 def test_every_report_has_its_test():
