@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from poslib.lab import causal_mask, order_blindness, results, tasks
+from poslib.collisions import rounded
+from poslib.lab import causal_mask, collisions, order_blindness, results, tasks
 from poslib.lab.model import Transformer
 from poslib.lab.training import cross_entropy, train
 
@@ -157,3 +158,36 @@ def test_stored_probes_come_from_this_code():
             assert abs(causal_mask.probe(model, marked) - runs[0]["r2_before"]) < 0.01
     sizes = {name: runs[0]["parameters"] for name, runs in stored["runs"].items()}
     assert min(sizes["unmarked, 1 wide layer"], sizes["unmarked, 2 wide layers"]) >= sizes["unmarked, 3 layers"]
+
+
+def test_stored_collisions_come_from_this_code():
+    """The short rows of chapter 05's stored run, run again; it is deterministic."""
+    stored = results.load("collisions")
+    assert stored["lengths"] == list(collisions.LENGTHS) and stored["last"] == list(collisions.LAST) and stored["made"]["seeds"] == []
+    assert set(stored["nearest"]) == {*map(str, collisions.PAIRS), "256"}
+    for pairs in (1, 3, 8):
+        lag, distance = collisions.nearest(pairs, 4096)
+        assert lag == stored["nearest"][str(pairs)][0][0] and abs(distance / stored["nearest"][str(pairs)][0][1] - 1) < 1e-9
+    for k, last in enumerate(collisions.LAST[:2]):
+        for dtype, row in collisions.errors(last).items():
+            for how, error in row.items():
+                assert abs(error / stored["errors"][k][dtype][how] - 1) < 1e-6
+    assert [collisions.merged(P) for P in collisions.PERIODS[:3]] == stored["merged"][:3]
+    # float16 ends after 65,504: the angle of the fastest pair overflows, its frequency does not
+    assert stored["errors"][-1]["fp16"]["angle"] is stored["errors"][-1]["fp16"]["all"] is None and stored["errors"][-1]["fp16"]["frequencies"] > 100
+
+
+def test_merged_positions_by_a_loop():
+    """One hand, period 4096, in bf16: every code beside the next."""
+    m = np.arange(4096) * (2 * np.pi / 4096)
+    code = np.stack([rounded(np.sin(m), "bf16"), rounded(np.cos(m), "bf16")])
+    same = np.flatnonzero((code[:, 1:] == code[:, :-1]).all(axis=0))
+    assert collisions.merged(4096)["bf16"] == {"merged": len(same), "first": int(same[0])}
+
+
+def test_usual_float32_angles():
+    """At one position, by hand: float32 power, quotient and product against float64."""
+    k = np.arange(64)
+    inv_freq = (1 / (np.float32(10_000) ** (np.float32(2) * k.astype(np.float32) / np.float32(128)))).astype(np.float32)
+    by_hand = max(np.abs((np.float32(p) * inv_freq).astype(float) - p * 10_000.0 ** (-2 * k / 128)).max() for p in range(2049))
+    assert 0.3 < collisions.usual_error(2048) / by_hand < 3 and collisions.usual_error(2048) < 2 * collisions.errors(2048)["fp32"]["all"]
