@@ -89,7 +89,7 @@
           ['ladder3', 'ladder of 3 pairs'], ['ladder4', 'ladder of 4 pairs'], ['ladder8', 'ladder of 8 pairs']] },
       { name: 'stretch', label: 'periods doubled', unit: 'times', min: 0, max: 8, step: 1, value: 0 },
       { name: 'length', label: 'length', unit: 'positions', min: 64, max: 4096, step: 64, value: 256 },
-      { name: 'tolerance', label: 'tolerance', unit: 'rad', min: 0.01, max: 1, step: 0.01, value: 0.1 },
+      { name: 'tolerance', label: 'tolerance', unit: 'rad', min: 0.01, max: 1, step: 0.01, value: 0.05 },
       { name: 'dtype', label: 'stored in', type: 'choice', value: 'exact', options: [['exact', 'no rounding'], ['bf16', 'bf16'], ['fp16', 'fp16'], ['fp32', 'fp32']] },
       { name: 'lag', label: 'lag on the dials', unit: 'steps', min: 1, max: 4095, step: 1, value: 32 },
     ],
@@ -119,7 +119,7 @@
       body += text(left - 6, yJoint - 3, rows > 1 ? 'all' : 'hits', end) + under(yJoint) + marks(all, 1, n, left, wide, yJoint, row - 6, ORANGE) +
         text(W - 2, yJoint - 3, share(c.joint), end) +
         line(x(c.lag), top, x(c.lag), yJoint + 3, `stroke="${INK}" stroke-dasharray="3 3"`);
-      [1, Math.round(n / 2), n - 1].forEach((t, i) => { body += text(x(t), yJoint + 16, group(t), `text-anchor="${['start', 'middle', 'end'][i]}" ${small}`); });
+      [1, Math.round(n / 2), n - 1].forEach((t, i) => { body += text(x(t), yJoint + 16, i ? group(t) : 'lag 1', `text-anchor="${['start', 'middle', 'end'][i]}" ${small}`); });
       body += text(4, yMerge - 24, s.dtype === 'exact' ? 'no rounding: no neighbours merge' :
         `${s.dtype}: ${group(c.merged.length)} positions whose code is the next one’s`, small) +
         under(yMerge) + marks(merge, 0, n - 1, left, wide, yMerge, row - 6, INK) +
