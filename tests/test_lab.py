@@ -186,8 +186,8 @@ def test_merged_positions_by_a_loop():
 
 
 def test_usual_float32_angles():
-    """At one position, by hand: float32 power, quotient and product against float64."""
-    k = np.arange(64)
-    inv_freq = (1 / (np.float32(10_000) ** (np.float32(2) * k.astype(np.float32) / np.float32(128)))).astype(np.float32)
-    by_hand = max(np.abs((np.float32(p) * inv_freq).astype(float) - p * 10_000.0 ** (-2 * k / 128)).max() for p in range(2049))
-    assert 0.3 < collisions.usual_error(2048) / by_hand < 3 and collisions.usual_error(2048) < 2 * collisions.errors(2048)["fp32"]["all"]
+    """Position by position: float32 power, quotient and product against float64."""
+    inv_freq = 1.0 / (10_000.0 ** (torch.arange(0, 128, 2).float() / 128))
+    exact = 10_000.0 ** (-2 * np.arange(64) / 128)
+    worst = max(np.abs((torch.tensor(float(p)) * inv_freq).double().numpy() - p * exact).max() for p in range(300))
+    assert abs(collisions.usual_error(299) / worst - 1) < 1e-6 and 0 < worst < 1e-4
