@@ -13,7 +13,7 @@
 
   const group = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, ',');
   const count = (x) => (x < 1000 && x !== Math.round(x) ? fixed(x, 1) : group(x));
-  const short = (x) => (x >= 1000 ? group(x) : fixed(x, x === Math.round(x) ? 0 : x < 100 ? 2 : 1));
+  const short = (x) => (x >= 1e6 ? `${fixed(x / 1e6)} M` : x >= 1000 ? group(x) : fixed(x, x === Math.round(x) ? 0 : x < 100 ? 2 : 1));
   const far = (d) => (d > 0 && d < 0.001 ? d.toExponential(2) : fixed(d, 4));
   const wrapped = (angle) => Math.abs(angle - TURN * Math.round(angle / TURN));
 
@@ -45,12 +45,9 @@
     }
     const merged = [];
     if (s.dtype !== 'exact') {
-      const code = (m) => frequencies.flatMap((w) => [rounded(Math.cos(m * w), s.dtype), rounded(Math.sin(m * w), s.dtype)]);
-      let here = code(0);
-      for (let m = 0; m < n - 1; m++) {
-        const next = code(m + 1);
-        if (here.every((x, i) => x === next[i])) merged.push(m);
-        here = next;
+      const same = (f, a, b) => rounded(f(a), s.dtype) === rounded(f(b), s.dtype);
+      for (let m = 0; m < n - 1; m++) {                                    // fastest hand first: it mostly decides
+        if (frequencies.every((w) => same(Math.sin, m * w, (m + 1) * w) && same(Math.cos, m * w, (m + 1) * w))) merged.push(m);
       }
     }
     const pairs = n * (n - 1) / 2, shown = Math.min(s.lag, n - 1);
