@@ -11,6 +11,7 @@ import pytest
 
 from conftest import SITE
 from poslib.attention import attention, causal_mask
+from poslib.collisions import collision_counts, distance, merged_positions, nearest_lag, rounded
 from poslib.teach import figure, figures
 
 CHAPTER = "book/01-order-blindness.html"
@@ -89,6 +90,59 @@ def test_prefix_computes_what_poslib_computes(words, order, mark, layers):
     assert ("one and the same state" in said) == (spread < 1e-9) and (spread < 1e-9 or f"{spread:.3f} from each other" in said)
 
 
+HANDS = {"one": 1, "slow": 1, "nested": 3, "coprime": 3, "free": 3, "ladder2": 2, "ladder3": 3, "ladder4": 4, "ladder8": 8}
+
+
+@pytest.mark.parametrize("hands", HANDS)
+@pytest.mark.parametrize("stretch, length, tolerance, dtype", [
+    (0, 256, 0.1, "exact"), (0, 4096, 0.03, "bf16"), (3, 1024, 0.25, "fp16"), (8, 4096, 1.0, "bf16"), (8, 2048, 0.01, "fp32")])
+def test_collisions_counts_what_poslib_counts(hands, stretch, length, tolerance, dtype):
+    state = {"hands": hands, "stretch": stretch, "length": length, "tolerance": tolerance, "dtype": dtype, "lag": 44}
+    got, said = figure("collisions", **state).compute(), figures.call("say", "collisions", state)
+    omega = np.array(got["frequencies"], float)
+    assert len(omega) == HANDS[hands]
+    assert 0 < got["tolerance"] - tolerance < 1e-8
+    want = collision_counts(omega, length, got["tolerance"])
+    assert (got["pairs"], got["joint"], tuple(got["each"])) == want and f"{want.joint:,} agree" in said
+    product = want.pairs * math.prod(e / want.pairs for e in want.each)
+    assert abs(got["product"] - product) <= 1e-9 * product
+    shown = f"{product:.1f}" if product < 1000 and product != round(product) else f"{product:,.0f}"
+    assert len(omega) == 1 or f"predicts {shown}." in said
+    assert sum(length - t for t in got["together"]) == want.joint
+    lag, nearest = nearest_lag(omega, length - 1)
+    assert abs(got["distance"] - nearest) < 1e-9 and abs(distance(np.array([got["nearest"]]), omega)[0] - nearest) < 1e-9
+    assert got["nearest"] == lag or nearest < 1e-9, "a whole turn, whose rest in float64 decides nothing"
+    assert f"{got['nearest']:,} step" in said and (nearest < 1e-3 or f"at distance {nearest:.4f}" in said)
+    merged = [] if dtype == "exact" else sorted(set.intersection(*({int(m) for m in merged_positions(w, length, dtype)} for w in omega)))
+    assert got["merged"] == merged
+    assert (f"{len(merged):,} of {length - 1:,} positions equal" in said) if merged else ("no neighbours merge" in said or "no position equals" in said)
+    turned = np.abs((44 * omega + np.pi) % (2 * np.pi) - np.pi)
+    np.testing.assert_allclose(got["gaps"], turned, atol=1e-12)
+
+
+def test_collisions_knows_the_chapters_numbers():
+    def at(hands, **state):
+        return figure("collisions", hands=hands, **state).compute()
+    np.testing.assert_allclose(at("ladder4")["frequencies"], [1, 0.1, 0.01, 0.001], rtol=1e-14)
+    np.testing.assert_allclose(2 * np.pi / np.array(at("coprime", stretch=2)["frequencies"]), [60, 64, 68], rtol=1e-14)
+    nested, coprime = at("nested", length=4096), at("coprime", length=4096, tolerance=0.05)
+    assert (nested["joint"], nested["nearest"]) == (129_024, 64) and (coprime["joint"], coprime["nearest"]) == (16, 4080)
+    assert at("one", length=1024)["nearest"] == 710 and at("slow", stretch=4, length=4096, dtype="bf16")["merged"][0] == 165
+    assert at("slow", stretch=8, length=4096, dtype="fp32")["merged"] == []
+
+
+def test_collisions_rounds_as_poslib_does():
+    """Cosines and sines of one hand, through the positions that merge, at the edge of the subnormals too."""
+    engine = figures._engine()
+    js = (figures.JS / "collisions.js").read_text("utf8")
+    body = js[js.index("const FORMATS"):js.index("function numbers")]
+    x = [1.0, -1.0, 0.0625, 1 - 2**-9, 1 - 2**-9 - 1e-9, 1 + 2**-8, 1 + 3 * 2**-8, -(1 + 2**-8), 3.0e-6, 2.0**-24, 3 * 2.0**-25, 2.0**-25, 0.1, 1 / 3, 1e-39]
+    x += np.sin(np.arange(500) * 0.001).tolist()
+    for dtype in ("bf16", "fp16", "fp32"):
+        got = json.loads(engine.eval(f"(function () {{ const TURN = 6.28; {body} return JSON.stringify({json.dumps(x)}.map((v) => rounded(v, '{dtype}'))); }})()"))
+        np.testing.assert_array_equal(np.array(got), rounded(np.array(x), dtype))
+
+
 def test_helpers_are_no_figures_and_come_with_every_figure():
     assert not [kind for kind in figures.kinds() if kind.startswith("_")]
     assert "F.tools.stack =" in figures.scripts("prefix") and "define('order'" not in figures.scripts("prefix")
@@ -116,7 +170,7 @@ def test_the_stored_form_is_small_and_reproducible(monkeypatch):
 
 
 def test_every_figure_of_the_book_is_tested_here():
-    assert set(figures_in_pages()) <= {"order", "prefix"}, "write a test that compares the new figure's numbers with poslib"
+    assert set(figures_in_pages()) <= {"collisions", "order", "prefix"}, "write a test that compares the new figure's numbers with poslib"
     assert set(figures.kinds()) == set(figures_in_pages()), "a figure that no page shows"
 
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from poslib import absolute
-from poslib.lab import causal_mask, order_blindness, pretrained, results, tasks
+from poslib.collisions import rounded
+from poslib.lab import causal_mask, collisions, order_blindness, pretrained, results, tasks
 from poslib.lab.model import Transformer
 from poslib.lab.pretrained import MINILM
 from poslib.lab.training import cross_entropy, train
@@ -217,3 +218,36 @@ def test_sinusoids_enter_with_their_factor():
     added = (model.embed(tokens) - model.embedding(tokens))[0]
     assert (added - 0.25 * absolute.sinusoid(torch.arange(300), 32, dtype=torch.float32)).abs().max() < 1e-6
     assert "positions" not in "".join(model.state_dict())
+
+
+def test_stored_collisions_come_from_this_code():
+    """The short rows of chapter 05's stored run, run again; it is deterministic."""
+    stored = results.load("collisions")
+    assert stored["lengths"] == list(collisions.LENGTHS) and stored["last"] == list(collisions.LAST) and stored["made"]["seeds"] == []
+    assert set(stored["nearest"]) == {*map(str, collisions.PAIRS), "256"}
+    for pairs in (1, 3, 8):
+        lag, distance = collisions.nearest(pairs, 4096)
+        assert lag == stored["nearest"][str(pairs)][0][0] and abs(distance / stored["nearest"][str(pairs)][0][1] - 1) < 1e-9
+    for k, last in enumerate(collisions.LAST[:2]):
+        for dtype, row in collisions.errors(last).items():
+            for how, error in row.items():
+                assert abs(error / stored["errors"][k][dtype][how] - 1) < 1e-6
+    assert [collisions.merged(P) for P in collisions.PERIODS[:3]] == stored["merged"][:3]
+    # float16 ends after 65,504: the angle of the fastest pair overflows, its frequency does not
+    assert stored["errors"][-1]["fp16"]["angle"] is stored["errors"][-1]["fp16"]["all"] is None and stored["errors"][-1]["fp16"]["frequencies"] > 100
+
+
+def test_merged_positions_by_a_loop():
+    """One hand, period 4096, in bf16: every code beside the next."""
+    m = np.arange(4096) * (2 * np.pi / 4096)
+    code = np.stack([rounded(np.sin(m), "bf16"), rounded(np.cos(m), "bf16")])
+    same = np.flatnonzero((code[:, 1:] == code[:, :-1]).all(axis=0))
+    assert collisions.merged(4096)["bf16"] == {"merged": len(same), "first": int(same[0])}
+
+
+def test_usual_float32_angles():
+    """Position by position: float32 power, quotient and product against float64."""
+    inv_freq = 1.0 / (10_000.0 ** (torch.arange(0, 128, 2).float() / 128))
+    exact = 10_000.0 ** (-2 * np.arange(64) / 128)
+    worst = max(np.abs((torch.tensor(float(p)) * inv_freq).double().numpy() - p * exact).max() for p in range(300))
+    assert abs(collisions.usual_error(299) / worst - 1) < 1e-6 and 0 < worst < 1e-4
