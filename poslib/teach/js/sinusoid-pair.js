@@ -27,7 +27,7 @@
       const c = this.compute(s);
       return `Position ${s.position}, pair ${s.pair} of ${c.pairs} (0 to ${c.pairs - 1}): ω = ${rate(c.omega)} rad a step, one turn in ${long(c.wavelength)} steps. ` +
         `The hand stands at ${fixed(c.here.angle, 3)} rad: sine ${fixed(c.here.sine, 3)}, cosine ${fixed(c.here.cosine, 3)}.` +
-        (s.shift ? ` ${s.shift} step${s.shift > 1 ? 's' : ''} on it has turned by ${fixed(c.turned, 3)} rad, as it would from anywhere.` : '');
+        (s.shift ? ` ${s.shift} step${s.shift > 1 ? 's' : ''} on, it has turned by ${fixed(c.turned, 3)} rad, as it would from anywhere.` : '');
     },
     panels(s) {
       const c = this.compute(s), R = 92, cx = 130, cy = 128, H = 256;
