@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from poslib.absolute import sinusoid
 from poslib.lab import causal_mask, order_blindness, results, sinusoids, tasks
 from poslib.lab.model import Transformer
 from poslib.lab.training import cross_entropy, train
@@ -194,11 +195,18 @@ def test_readings_judge_the_same_targets():
     clock = Transformer(vocabulary=256, width=64, causal=True, position="sinusoid", position_scale=5.0, seed=1)
     found = sinusoids.readings(clock, windows)
     assert abs(found["block"] - found["moved"]) > 1e-4
+    second = [w[:, 64:128] for w in windows]
+    assert abs(found["block"] - sinusoids.losses(clock, *second)[-32:].mean()) < 1e-6, "the last 32 of the second 64 bytes"
     for shifts, same in [((0, 0), "block"), ((64, 64), "moved")]:
         assert abs(sinusoids.moved_in_part(clock, windows, *shifts) - found[same]) < 1e-6
+    inner = clock.positions
     parts = [sinusoids.moved_in_part(clock, windows, *shifts) for shifts in [(64, 0), (0, 64)]]
-    assert min(abs(p - found[same]) for p in parts for same in ("block", "moved")) > 1e-6
-    assert type(clock.positions).__name__ == "SinusoidalPositions", "the model is as it was"
+    assert clock.positions is inner, "the model is as it was"
+    del clock.positions
+    code = sinusoid(torch.arange(128), 64).float()
+    for part, first, then in [(parts[0], code[64:], code[:64]), (parts[1], code[:64], code[64:])]:
+        clock.positions = lambda at: torch.cat([first[:, :18], then[:, 18:]], 1)     # nine pairs finish a turn in 64 steps  # noqa: B023
+        assert abs(part - sinusoids.losses(clock, *second)[-32:].mean()) < 1e-6
 
 
 def test_stored_sinusoids_have_every_reading():
