@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from conftest import SITE
+from poslib import absolute
 from poslib.attention import attention, causal_mask
 from poslib.collisions import collision_counts, distance, merged_positions, nearest_lag, rounded
 from poslib.teach import figure, figures
@@ -141,6 +142,35 @@ def test_collisions_rounds_as_poslib_does():
     for dtype in ("bf16", "fp16", "fp32"):
         got = json.loads(engine.eval(f"(function () {{ const TURN = 6.28; {body} return JSON.stringify({json.dumps(x)}.map((v) => rounded(v, '{dtype}'))); }})()"))
         np.testing.assert_array_equal(np.array(got), rounded(np.array(x), dtype))
+@pytest.mark.parametrize("state", [{}, {"position": 0, "pair": 3}, {"position": 96, "pair": 0, "shift": 32}, {"width": "4", "pair": 1, "base": "100", "shift": 1},
+                                   {"width": "64", "pair": 31, "position": 77, "shift": 3, "base": "500000"}, {"width": "512", "pair": 255, "position": 50, "shift": 7}])
+def test_sinusoid_pair_computes_what_poslib_computes(state):
+    got = figure("sinusoid-pair", **state).compute()
+    s = {"position": 18, "pair": 1, "width": "8", "base": "10000", "shift": 0, **state}
+    d, k, base, p, shift = int(s["width"]), s["pair"], float(s["base"]), s["position"], s["shift"]
+    omega = absolute.frequencies(d, base=base)
+    here, there = absolute.sinusoid(np.array([p, p + shift]), d, base=base)[:, 2 * k:2 * k + 2]
+    block = absolute.shift_matrix(shift, d, base=base)[2 * k:2 * k + 2, 2 * k:2 * k + 2]
+    for found, right in [(got["here"], here), (got["there"], there)]:
+        np.testing.assert_allclose([found["sine"], found["cosine"]], right, atol=1e-12)
+    np.testing.assert_allclose(block @ here, [got["there"]["sine"], got["there"]["cosine"]], atol=1e-12)
+    np.testing.assert_allclose([got["omega"], got["wavelength"], got["turned"], got["pairs"]], [omega[k], 2 * np.pi / omega[k], shift * omega[k], d / 2], rtol=1e-12)
+    said, panels = (figures.call(f, "sinusoid-pair", state) for f in ("say", "draw"))
+    assert f"sine {here[0]:.3f}, cosine {here[1]:.3f}" in said.replace("-0.000", "0.000") or abs(here).min() < 5e-4
+    assert (f"turned by {shift * omega[k]:.3f} rad" in said) == (f"turned by {shift * omega[k]:.3f} rad" in panels[0]) == (shift > 0)
+    # the tips are where the numbers say: the circle has its centre at (130, 128), radius 92, the cosine upwards
+    tips = re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="6"', panels[0])
+    for tip, point in zip(tips, [there, here] if shift else [here]):
+        np.testing.assert_allclose([float(t) for t in tip], [130 + 92 * point[0], 128 - 92 * point[1]], atol=0.006)
+    assert len(tips) == 1 + (shift > 0)
+
+
+def test_a_range_may_depend_on_another_control():
+    """The last pair depends on the width; a narrower width brings the pair back into range."""
+    complete = lambda **s: figures.call("complete", "sinusoid-pair", s)["pair"]  # noqa: E731
+    assert complete(width="512", pair=255) == 255 and complete(width="8", pair=255) == 3 and complete(width="4") == 1
+    with pytest.raises(ValueError, match="pair is 4, which sinusoid-pair does not allow .it would show 3."):
+        figure("sinusoid-pair", pair=4)
 
 
 def test_helpers_are_no_figures_and_come_with_every_figure():
@@ -170,7 +200,7 @@ def test_the_stored_form_is_small_and_reproducible(monkeypatch):
 
 
 def test_every_figure_of_the_book_is_tested_here():
-    assert set(figures_in_pages()) <= {"collisions", "order", "prefix"}, "write a test that compares the new figure's numbers with poslib"
+    assert set(figures_in_pages()) <= {"collisions", "order", "prefix", "sinusoid-pair"}, "write a test that compares the new figure's numbers with poslib"
     assert set(figures.kinds()) == set(figures_in_pages()), "a figure that no page shows"
 
 
@@ -346,6 +376,27 @@ def test_widget_state_is_pythons_too(monkeypatch):
     widget.observe(lambda change: seen.append(change["new"]), "state")
     widget.state = {**widget.state, "mask": True}
     assert seen == [{"sentence": "short", "order": [0, 1, 2], "mask": True, "layers": 3}]
+
+
+def test_a_slider_of_python_and_the_figure_follow_each_other(monkeypatch):
+    """The cell of chapter 04 that ties them, run as a live notebook would."""
+    import nbformat
+    pytest.importorskip("ipywidgets")
+    monkeypatch.delenv("POSLIB_STATIC", raising=False)
+    notebook = nbformat.read(Path(__file__).parent.parent / "book" / "04-sinusoids.ipynb", as_version=4)
+    [cell] = [c for c in notebook.cells if c.cell_type == "code" and ".widget()" in c.source]
+    space = {"figure": figure}
+    exec(cell.source, space)
+    slider, clock, shown = space["slider"], space["clock"], space["shown"]
+    assert slider.value == clock.state["position"] == 18 and slider in shown.children and clock in shown.children
+    slider.value = 40                                           # Python moves the figure
+    assert clock.state["position"] == 40 and clock.state["shift"] == 12
+    clock.state = {**clock.state, "position": 7, "pair": 2}     # the reader moves the figure
+    assert slider.value == 7 and clock.state["pair"] == 2
+    monkeypatch.setenv("POSLIB_STATIC", "1")
+    space = {"figure": figure}
+    exec(cell.source, space)
+    assert space["shown"].state == {"shift": 12} and "slider" not in space
 
 
 def test_finite_numbers_only():

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from poslib import absolute
+from poslib.absolute import sinusoid
 from poslib.collisions import rounded
-from poslib.lab import causal_mask, collisions, order_blindness, pretrained, results, tasks
+from poslib.lab import causal_mask, collisions, order_blindness, pretrained, results, sinusoids, tasks
 from poslib.lab.model import Transformer
 from poslib.lab.pretrained import MINILM
 from poslib.lab.training import cross_entropy, train
@@ -251,3 +252,62 @@ def test_usual_float32_angles():
     exact = 10_000.0 ** (-2 * np.arange(64) / 128)
     worst = max(np.abs((torch.tensor(float(p)) * inv_freq).double().numpy() - p * exact).max() for p in range(300))
     assert abs(collisions.usual_error(299) / worst - 1) < 1e-6 and 0 < worst < 1e-4
+
+
+def test_share_of_the_lag_in_scores():
+    lag = np.subtract.outer(np.arange(20), np.arange(20)).astype(float)
+    noise = np.random.default_rng(0).normal(size=(20, 20))
+    for_each_query = noise[:, :1]
+    assert abs(sinusoids.lag_share(np.sin(lag) + for_each_query) - 1) < 1e-9, "a constant for each query is not seen"
+    assert 0 < sinusoids.lag_share(noise) < 0.4 and sinusoids.lag_share(np.cumsum(noise[:1].repeat(20, 0), 1)) < 0.4
+    upper = np.where(lag < 0, 1e6, np.sin(lag))
+    assert abs(sinusoids.lag_share(upper) - 1) < 1e-9, "hidden keys do not count"
+
+
+def test_scores_of_codes_are_the_models_own():
+    """Without its token's part the first layer's score is W_Q c · W_K c' / sqrt(d)."""
+    model = Transformer(vocabulary=256, width=64, causal=True, position="sinusoid", seed=3)
+    got = sinusoids.position_scores(model, head=1, start=5, length=4)
+    with torch.no_grad():
+        x = model.embed(torch.zeros(1, 9, dtype=torch.long)) - model.embedding.weight[0]
+        x = (x - x.mean(-1, keepdim=True)) * model.blocks[0].norm1.weight
+        q, k, _ = model.blocks[0].qkv(x).chunk(3, dim=-1)
+    np.testing.assert_allclose(got, (q[0, 5:, 32:] @ k[0, 5:, 32:].T / 32**0.5).numpy(), atol=1e-5)
+    shares = [sinusoids.lag_share(sinusoids.position_scores(Transformer(vocabulary=256, width=64, causal=True, position=kind, max_length=64, seed=0), head))
+              for kind in ("sinusoid", "learned") for head in (0, 1)]
+    stored = results.load("sinusoids")["runs"]
+    np.testing.assert_allclose(shares, stored["sinusoid"][0]["lag_share_before"] + stored["learned"][0]["lag_share_before"], atol=2e-4)
+
+
+def test_readings_judge_the_same_targets():
+    """A model that ignores positions and sees one byte back reads a moved block like any other."""
+    windows = sinusoids.held_out_windows(3, 256)
+    assert windows[0].shape == windows[1].shape == (3, 256) and (windows[0][:, 1:] == windows[1][:, :-1]).all()
+    blind = Transformer(vocabulary=256, width=64, causal=True, layers=1, seed=1)
+    found = sinusoids.readings(blind, windows)
+    assert abs(found["block"] - found["moved"]) < 1e-6
+    clock = Transformer(vocabulary=256, width=64, causal=True, position="sinusoid", position_scale=5.0, seed=1)
+    found = sinusoids.readings(clock, windows)
+    assert abs(found["block"] - found["moved"]) > 1e-4
+    second = [w[:, 64:128] for w in windows]
+    assert abs(found["block"] - sinusoids.losses(clock, *second)[-32:].mean()) < 1e-6, "the last 32 of the second 64 bytes"
+    for shifts, same in [((0, 0), "block"), ((64, 64), "moved")]:
+        assert abs(sinusoids.moved_in_part(clock, windows, *shifts) - found[same]) < 1e-6
+    inner = clock.positions
+    parts = [sinusoids.moved_in_part(clock, windows, *shifts) for shifts in [(64, 0), (0, 64)]]
+    assert clock.positions is inner, "the model is as it was"
+    del clock.positions
+    code = sinusoid(torch.arange(128), 64).float()
+    for part, first, then in [(parts[0], code[64:], code[:64]), (parts[1], code[:64], code[64:])]:
+        clock.positions = lambda at: torch.cat([first[:, :18], then[:, 18:]], 1)     # nine pairs finish a turn in 64 steps  # noqa: B023
+        assert abs(part - sinusoids.losses(clock, *second)[-32:].mean()) < 1e-6
+
+
+def test_stored_sinusoids_have_every_reading():
+    stored = results.load("sinusoids")
+    assert stored["L"] == 64 and {k: len(v) for k, v in stored["runs"].items()} == {"sinusoid": 5, "learned": 5}
+    for run in stored["runs"]["sinusoid"]:
+        assert len(run["by_place"]) == len(run["by_place_in_blocks"]) == 256 and len(run["by_start"]) == len(stored["starts"])
+        # windows of 2L and 4L begin with the same bytes: places 32 to 63 of the second block are the targets of "block", those of 96 to 127 of "whole"
+        assert abs(np.mean(run["by_place_in_blocks"][96:128]) - run["block"]) < 2e-4 and abs(np.mean(run["by_place"][96:128]) - run["whole"]) < 2e-4
+        assert abs(np.mean(run["by_place"][:64]) - np.mean(run["by_place_in_blocks"][:64])) < 2e-4

@@ -34,12 +34,13 @@
 
   /* ---- state ----------------------------------------------------------------------------------- */
   const isOrder = (v, n) => Array.isArray(v) && v.length === n && v.slice().sort((a, b) => a - b).every((x, i) => x === i);
+  const top = (c, s) => (typeof c.max === 'function' ? c.max(s) : c.max);     // of a range; may depend on controls above it
   const allowed = {
-    range: (c, v) => {
+    range: (c, v, s) => {
       const x = Number(v);
       if (v === '' || !Number.isFinite(x)) return c.value;
       const stepped = c.min + Math.round((x - c.min) / c.step) * c.step;
-      return Math.min(c.max, Math.max(c.min, Number(stepped.toFixed(10))));
+      return Math.min(top(c, s), Math.max(c.min, Number(stepped.toFixed(10))));
     },
     check: (c, v) => (typeof v === 'boolean' ? v : c.value),
     choice: (c, v) => (c.options.some(([key]) => key === v) ? v : c.value),
@@ -106,7 +107,7 @@ button[aria-pressed=true]{outline:2px solid ${BLUE};outline-offset:1px}
 
   const markup = {
     range: (c, id) => `<div class="row"><label for="${id}">${escape(c.label)}</label>` +
-      `<input id="${id}" name="${c.name}" type="range" min="${c.min}" max="${c.max}" step="${c.step}"><output for="${id}"></output></div>`,
+      `<input id="${id}" name="${c.name}" type="range" min="${c.min}" step="${c.step}"><output for="${id}"></output></div>`,
     check: (c, id) => `<div class="row"><label for="${id}">${escape(c.label)}</label><input id="${id}" name="${c.name}" type="checkbox"></div>`,
     choice: (c, id) => `<div class="row"><label for="${id}">${escape(c.label)}</label><select id="${id}" name="${c.name}">` +
       c.options.map(([key, name]) => `<option value="${escape(key)}">${escape(name)}</option>`).join('') + '</select></div>',
@@ -142,7 +143,7 @@ button[aria-pressed=true]{outline:2px solid ${BLUE};outline-offset:1px}
     const show = {
       range: (c) => {
         const el = one(`[name=${c.name}]`), shown = (c.step < 1 ? fixed(s[c.name]) : String(s[c.name])) + (c.unit ? ` ${c.unit}` : '');
-        el.value = s[c.name]; el.nextElementSibling.textContent = shown; el.setAttribute('aria-valuetext', shown);
+        el.max = top(c, s); el.value = s[c.name]; el.nextElementSibling.textContent = shown; el.setAttribute('aria-valuetext', shown);
       },
       check: (c) => { one(`[name=${c.name}]`).checked = s[c.name]; },
       choice: (c) => { one(`[name=${c.name}]`).value = s[c.name]; },
