@@ -52,21 +52,23 @@
       const label = (i, colour, dx) => { const [x, y] = at(i); return text(Math.max(14, Math.min(W - 14, x + dx)), y > 40 ? y - 9 : y + 20, i, `text-anchor="middle" font-weight="bold" style="fill:${colour}"`); };
       const square = (i) => { const [x, y] = at(i); return `<rect x="${fixed(x - 5)}" y="${fixed(y - 5)}" width="10" height="10" fill="${BLUE}"/>`; };
       map += square(c.other) + dot(p, 6, `fill="${ORANGE}"`) + label(c.other, BLUE, 14) + label(p, ORANGE, -14) +
-        text(4, side + 38, `dark: rows ${from} to ${to}; pale: all others`, 'font-size="12"');
+        text(4, side + 38, `bold: rows ${from} to ${to}; faint: all the others`, 'font-size="12"');
 
       const left = 34, top = 26, wide = W - left - 8, high = 170;
-      const px = (j) => left + wide * j / (ROWS - 1), py = (v) => top + high * (1 - (v + 0.5) / 1.5);
-      let curve = text(left, 14, `cosine of row ${p} with every row`, 'font-size="12"');
+      const reachOut = Math.max(40, Math.ceil(s.lag * 1.15)), low = Math.max(0, p - reachOut), upto = Math.min(ROWS - 1, p + reachOut);
+      const px = (j) => left + wide * (j - low) / (upto - low), py = (v) => top + high * (1 - (Math.max(-0.6, v) + 0.6) / 1.6);
+      let curve = text(left, 14, `cosine of row ${p} with rows ${low} to ${upto}`, 'font-size="12"');
       [-0.5, 0, 0.5, 1].forEach((v) => { curve += line(left, py(v), W - 8, py(v), `stroke="${INK}" stroke-opacity="${v ? 0.15 : 0.5}"`) + text(left - 5, py(v) + 4, fixed(v, 1), 'text-anchor="end" font-size="11"'); });
-      [0, 128, 256, 384, 511].forEach((j) => { curve += text(px(j), top + high + 16, j, `text-anchor="${j === 511 ? 'end' : 'middle'}" font-size="11"`); });
-      const bars = (style) => `<polyline points="${c.cosines.map((v, j) => `${fixed(px(j), 1)},${fixed(py(Math.max(-0.5, v)), 1)}`).join(' ')}" ${style}/>`;
-      curve += bars(`stroke="${INK}" stroke-opacity=".75" stroke-width="1.1"`) +
+      [0, 1, 2, 3, 4].map((k) => Math.round(low + (upto - low) * k / 4)).forEach((j) => { curve += text(px(j), top + high + 16, j, `text-anchor="${j === upto ? 'end' : 'middle'}" font-size="11"`); });
+      const bars = (style) => `<polyline points="${c.cosines.slice(low, upto + 1).map((v, k) => `${fixed(px(low + k), 1)},${fixed(py(v), 1)}`).join(' ')}" ${style}/>`;
+      curve += bars(`stroke="${INK}" stroke-opacity=".75" stroke-width="1.3"`) +
         `<rect x="${fixed(px(c.other) - 4.5)}" y="${fixed(py(c.cosine) - 4.5)}" width="9" height="9" fill="${BLUE}"/>` +
         `<circle cx="${fixed(px(p))}" cy="${fixed(py(1))}" r="5.5" fill="${ORANGE}"/>` +
-        text(left, top + high + 36, `■ row ${c.other}: cosine ${fixed(c.cosine)}, distance ${fixed(c.distance)}`, 'font-size="12"');
+        `<rect x="${left}" y="${top + high + 27}" width="9" height="9" fill="${BLUE}"/>` +
+        text(left + 15, top + high + 36, `row ${c.other}: cosine ${fixed(c.cosine)}, distance ${fixed(c.distance)}`, 'font-size="12"');
       return [
         panel(W, side + 46, `The table's rows on its principal axes ${a} and ${b}. Row ${p} and row ${c.other} are marked, the rows near row ${p} are joined by a dark line.`, map),
-        panel(W, 240, `Cosine of row ${p} with every row; with row ${c.other} it is ${fixed(c.cosine)}.`, curve),
+        panel(W, 240, `Cosine of row ${p} with rows ${low} to ${upto}; with row ${c.other} it is ${fixed(c.cosine)}.`, curve),
       ];
     },
   });
