@@ -98,8 +98,8 @@ def minilm_table():
     return learned_positions.real_tables()[1]
 
 
-def test_table_keeps_the_digits_of_the_weights(minilm_table):
-    script = (figures.JS / "table.js").read_text("utf8")
+def test_learned_table_keeps_the_digits_of_the_weights(minilm_table):
+    script = (figures.JS / "learned-table.js").read_text("utf8")
     for name, text in learned_positions.figure_data().items():
         kept = re.search(rf"const {name} = '([^']*)';", script)[1]
         assert len(kept) == len(text)
@@ -111,9 +111,9 @@ def test_table_keeps_the_digits_of_the_weights(minilm_table):
 
 
 @pytest.mark.parametrize("position, lag, axes", [(0, 1, "1-2"), (1, 6, "3-4"), (100, 6, "8-9"), (127, 128, "2-3"), (300, 255, "1-3"), (509, 2, "5-6"), (511, 3, "1-2")])
-def test_table_computes_what_the_weights_say(minilm_table, position, lag, axes):
+def test_learned_table_computes_what_the_weights_say(minilm_table, position, lag, axes):
     state = {"position": position, "lag": lag, "axes": axes}
-    got = figure("table", **state).compute()
+    got = figure("learned-table", **state).compute()
     rows, other = minilm_table, position + lag if position + lag < 512 else position - lag
     assert got["other"] == other
     lengths, apart = np.linalg.norm(rows, axis=1), np.linalg.norm(rows - rows[position], axis=1)
@@ -126,7 +126,7 @@ def test_table_computes_what_the_weights_say(minilm_table, position, lag, axes):
     two = learned_positions.axes_of(rows, 9)[[int(a) - 1 for a in axes.split("-")]]
     found, right = np.array(got["map"]), rows @ two.T
     np.testing.assert_allclose(found * np.sign((found * right).sum(0)), right, atol=2e-3)       # an axis has two directions
-    said = figures.call("say", "table", state)
+    said = figures.call("say", "learned-table", state)
     assert f"Rows {position} and {other}, {lag} {'back' if other < position else 'further on'}: cosine {got['cosine']:.2f}, distance {got['distance']:.2f}." in said.replace("-0.00", "0.00")
     assert f"nearest to row {position} is row {nearest}, {'a' if got['adjacent'] else 'not a'} neighbour" in said
     assert ("long row" in said) == bool({0, 511} & {position, other})
@@ -159,7 +159,7 @@ def test_the_stored_form_is_small_and_reproducible(monkeypatch):
 
 
 def test_every_figure_of_the_book_is_tested_here():
-    assert set(figures_in_pages()) <= {"order", "prefix", "table"}, "write a test that compares the new figure's numbers with poslib"
+    assert set(figures_in_pages()) <= {"order", "prefix", "learned-table"}, "write a test that compares the new figure's numbers with poslib"
     assert set(figures.kinds()) == set(figures_in_pages()), "a figure that no page shows"
 
 

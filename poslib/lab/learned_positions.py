@@ -1,7 +1,7 @@
 """The experiments of chapter 03: what training makes of a table, and what a model makes of the sum.
 
     python -m poslib.lab.learned_positions          writes results/learned_positions.json; a quarter of an hour of CPU time
-    python -m poslib.lab.learned_positions figure   prints the data of teach/js/table.js
+    python -m poslib.lab.learned_positions figure   prints the data of teach/js/learned-table.js
 """
 
 from __future__ import annotations
@@ -444,7 +444,7 @@ def _written(values, low, high):
 
 
 def figure_data():
-    """What js/table.js keeps of the real table: a string each for directions, lengths and nearest rows.
+    """What js/learned-table.js keeps of the real table: a string each for directions, lengths and nearest rows.
 
     Each row divided by its length, on the table's first `AXES` principal axes and on what is left of its mean; lengths; and "+" or
     "-" where the nearest row is the next or the one before, "." where it is neither.

@@ -1,4 +1,4 @@
-/* table: the 512 rows of a real table of positions (all-MiniLM-L6-v2) on its principal axes, and how near any two rows are.
+/* learned-table: the 512 rows of a real table of positions (all-MiniLM-L6-v2) on its principal axes, and how near any two rows are.
  * The strings are printed by `python -m poslib.lab.learned_positions figure` and compared with the weights by a test: each row divided by
  * its length, in 33 coordinates (32 principal axes, and what is left of the mean), two letters a number; lengths; on which side the nearest row lies. */
 (function (F) {
@@ -19,7 +19,7 @@
   const cosine = (i, j) => units[i].reduce((sum, x, a) => sum + x * units[j][a], 0);
   const nearestTo = (i) => (i in ELSEWHERE ? ELSEWHERE[i] : i + (NEAREST[i] === '+' ? 1 : -1));
 
-  F.define('table', {
+  F.define('learned-table', {
     title: 'The rows of a real table of positions on its principal axes',
     controls: [
       { name: 'position', label: 'position', unit: '', min: 0, max: 511, step: 1, value: 100 },
