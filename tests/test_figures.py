@@ -13,6 +13,8 @@ from conftest import SITE
 from poslib import absolute
 from poslib.attention import attention, causal_mask
 from poslib.collisions import collision_counts, distance, merged_positions, nearest_lag, rounded
+from poslib.lab import learned_positions
+from poslib.lab.pretrained import MINILM, installed
 from poslib.teach import figure, figures
 
 CHAPTER = "book/01-order-blindness.html"
@@ -171,6 +173,45 @@ def test_a_range_may_depend_on_another_control():
     assert complete(width="512", pair=255) == 255 and complete(width="8", pair=255) == 3 and complete(width="4") == 1
     with pytest.raises(ValueError, match="pair is 4, which sinusoid-pair does not allow .it would show 3."):
         figure("sinusoid-pair", pair=4)
+@pytest.fixture(scope="module")
+def minilm_table():
+    if not installed(MINILM):
+        pytest.skip(f"{MINILM.package} is not installed")
+    return learned_positions.real_tables()[1]
+
+
+def test_learned_table_keeps_the_digits_of_the_weights(minilm_table):
+    script = (figures.JS / "learned-table.js").read_text("utf8")
+    for name, text in learned_positions.figure_data().items():
+        kept = re.search(rf"const {name} = '([^']*)';", script)[1]
+        assert len(kept) == len(text)
+        if name == "NEAREST":
+            assert kept == text
+        else:                           # the last of 4095 steps may turn over on another machine
+            steps = [[64 * learned_positions.LETTERS.index(a) + learned_positions.LETTERS.index(b) for a, b in zip(t[::2], t[1::2])] for t in (kept, text)]
+            assert np.abs(np.subtract(*steps)).max() <= 1
+
+
+@pytest.mark.parametrize("position, lag, axes", [(0, 1, "1-2"), (1, 6, "3-4"), (100, 6, "8-9"), (127, 128, "2-3"), (300, 255, "1-3"), (509, 2, "5-6"), (511, 3, "1-2")])
+def test_learned_table_computes_what_the_weights_say(minilm_table, position, lag, axes):
+    state = {"position": position, "lag": lag, "axes": axes}
+    got = figure("learned-table", **state).compute()
+    rows, other = minilm_table, position + lag if position + lag < 512 else position - lag
+    assert got["other"] == other
+    lengths, apart = np.linalg.norm(rows, axis=1), np.linalg.norm(rows - rows[position], axis=1)
+    np.testing.assert_allclose(got["cosines"], rows @ rows[position] / lengths / lengths[position], atol=0.01)
+    assert abs(got["cosine"] - got["cosines"][other]) < 1e-12
+    assert abs(got["distance"] - apart[other]) < 0.01
+    np.testing.assert_allclose(got["lengths"], lengths[[position, other]], atol=1e-3)
+    nearest = int(np.where(np.arange(512) == position, np.inf, apart).argmin())
+    assert got["nearest"] == nearest and got["adjacent"] == (abs(nearest - position) == 1)
+    two = learned_positions.axes_of(rows, 9)[[int(a) - 1 for a in axes.split("-")]]
+    found, right = np.array(got["map"]), rows @ two.T
+    np.testing.assert_allclose(found * np.sign((found * right).sum(0)), right, atol=2e-3)       # an axis has two directions
+    said = figures.call("say", "learned-table", state)
+    assert f"Rows {position} and {other}, {lag} {'back' if other < position else 'further on'}: cosine {got['cosine']:.2f}, distance {got['distance']:.2f}." in said.replace("-0.00", "0.00")
+    assert f"nearest to row {position} is row {nearest}, {'a' if got['adjacent'] else 'not a'} neighbour" in said
+    assert ("long row" in said) == bool({0, 511} & {position, other})
 
 
 def test_helpers_are_no_figures_and_come_with_every_figure():
@@ -200,7 +241,7 @@ def test_the_stored_form_is_small_and_reproducible(monkeypatch):
 
 
 def test_every_figure_of_the_book_is_tested_here():
-    assert set(figures_in_pages()) <= {"collisions", "order", "prefix", "sinusoid-pair"}, "write a test that compares the new figure's numbers with poslib"
+    assert set(figures_in_pages()) <= {"collisions", "learned-table", "order", "prefix", "sinusoid-pair"}, "write a test that compares the new figure's numbers with poslib"
     assert set(figures.kinds()) == set(figures_in_pages()), "a figure that no page shows"
 
 

@@ -7,7 +7,7 @@ import torch
 from poslib import absolute
 from poslib.absolute import sinusoid
 from poslib.collisions import rounded
-from poslib.lab import causal_mask, collisions, order_blindness, pretrained, results, sinusoids, tasks
+from poslib.lab import causal_mask, collisions, learned_positions, order_blindness, pretrained, results, sinusoids, tasks
 from poslib.lab.model import Transformer
 from poslib.lab.pretrained import MINILM
 from poslib.lab.training import cross_entropy, train
@@ -311,3 +311,143 @@ def test_stored_sinusoids_have_every_reading():
         # windows of 2L and 4L begin with the same bytes: places 32 to 63 of the second block are the targets of "block", those of 96 to 127 of "whole"
         assert abs(np.mean(run["by_place_in_blocks"][96:128]) - run["block"]) < 2e-4 and abs(np.mean(run["by_place"][96:128]) - run["whole"]) < 2e-4
         assert abs(np.mean(run["by_place"][:64]) - np.mean(run["by_place_in_blocks"][:64])) < 2e-4
+
+
+# ---- learned positions ----------------------------------------------------------------------------
+
+def test_copying_asks_for_the_symbol_three_back():
+    (tokens, ids), targets = learned_positions.copying(torch.tensor([0, 24, 7]), g())
+    assert (ids[:, 0] == torch.tensor([0, 24, 7])).all() and (ids.diff() == 1).all()
+    assert (targets[:, 3:] == tokens[:, :-3]).all() and (targets[:, :3] == tasks.IGNORED).all()
+    assert learned_positions.starts_of(0.0, 500, g()).max() == 0
+    late = learned_positions.starts_of(0.25, 2000, g())
+    assert set(late.tolist()) == {0, 24} and 0.2 < (late == 24).double().mean() < 0.3
+    assert set(learned_positions.starts_of(None, 2000, g()).tolist()) == set(range(25))
+
+
+def test_held_places_are_never_read():
+    window = torch.arange(72).repeat(2, 1)
+    (tokens, ids), targets = learned_positions.without_held(window, window + 1)
+    assert tokens.shape == targets.shape == (2, 64) and (tokens == ids).all() and not set(ids.tolist()) & set(learned_positions.HELD)
+    assert sorted(ids.tolist() + list(learned_positions.HELD)) == list(range(72)) and (targets == ids + 1).all()
+    model, seen = learned_positions.learn_text(0, steps=2, looks=(0, 2))
+    moved = np.abs(seen[1][2] - seen[0][2]).max(1)
+    decayed = np.abs(seen[0][2]).max() * 3e-3 * 0.01 * 2             # all that happens to a row without gradient
+    assert (moved[list(learned_positions.HELD)] <= decayed).all() and (moved[list(learned_positions.READ)] > decayed).all()
+
+
+def test_filling_the_held_rows():
+    table = torch.arange(72.0)[:, None].repeat(1, 3)                  # on a straight line the neighbours' mean is the row itself
+    held, read = list(learned_positions.HELD), list(learned_positions.READ)
+    for how in learned_positions.FILLS:
+        assert (learned_positions.filled(table, how)[read] == table[read]).all()
+    assert (learned_positions.filled(table, "mean of both neighbours") == table).all() and (learned_positions.filled(table, "noise") == table).all()
+    assert (learned_positions.filled(table, "row before")[held] == table[held] - 1).all()
+    assert (learned_positions.filled(table, "zero")[held] == 0).all()
+    model = Transformer(vocabulary=257, position="learned", max_length=72)
+    before = model.positions.weight.clone()
+    tokens, targets = learned_positions.hidden_bytes(tasks.prose()[1], 64, g())
+    losses = [learned_positions.loss_with(model, t, tokens, targets) for t in (before.detach(), torch.zeros_like(before))]
+    assert losses[0] != losses[1] and (model.positions.weight == before).all(), "the model gets its own table back"
+
+
+def test_readouts_and_explained_variance():
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(2, 4000, 6)), rng.normal(size=(6, 2))
+    read = learned_positions.readout(x[0], x[0] @ w + 3)
+    assert learned_positions.explained(read(x[1]), x[1] @ w + 3) > 0.999
+    assert abs(learned_positions.explained(learned_positions.readout(x[0], rng.normal(size=4000))(x[1]), rng.normal(size=4000))) < 0.01
+    assert learned_positions.explained(np.zeros(4), np.array([1.0, 1, 3, 3])) == -4
+    table = rng.normal(size=(9, 6))
+    e = rng.normal(size=(2, 300, 1, 6)) * 0.1
+    states = [[table + part, (table + part)[..., ::-1], e[i] + np.zeros((300, 9, 6))] for i, part in enumerate(e)]
+    found = learned_positions.by_depth(*states, np.arange(9), table)
+    assert min(found["vector"][:2]) > 0.9 and abs(found["vector"][2]) < 0.05 and found["own"][2] < 0.05
+    assert abs(found["own"][0] - found["own"][1]) < 1e-6 and found["first"][1] < found["own"][1] - 0.3, "a permuted state needs another read-out"
+
+
+def test_subspaces():
+    rng = np.random.default_rng(0)
+    a = learned_positions.random_axes(5, 40, rng)
+    assert np.abs(a @ a.T - np.eye(5)).max() < 1e-12 and abs(learned_positions.overlap(a, a) - 1) < 1e-12
+    assert learned_positions.overlap(np.eye(8)[:3], np.eye(8)[3:6]) == 0 and abs(learned_positions.overlap(np.eye(8)[:3], np.eye(8)[2:5]) - 1 / 3) < 1e-12
+    x = rng.normal(size=(20, 40))
+    assert np.abs(learned_positions.without(x, a) @ a.T).max() < 1e-12
+    rows = rng.normal(size=(200, 6)) * [9, 8, 1, 1, 1, 1] + 7
+    assert learned_positions.overlap(learned_positions.axes_of(rows, 2), np.eye(6)[:2]) > 0.98
+    words, places = np.zeros((60, 20)), np.zeros((30, 20))
+    words[:, :10], places[:, 10:] = rng.normal(size=(60, 10)), rng.normal(size=(30, 10))
+    places[:, 10] = np.linspace(-1, 1, 30)
+    found = learned_positions.separate(words, places, 10, tokens=10, samples=2000)
+    assert found["nothing"]["place"] > 0.99 and found["word directions"]["place"] > 0.99 and found["place directions"]["place"] < 0.01
+    assert found["place directions"]["word"] > 0.8
+
+
+def test_neighbours_lags_and_waves():
+    turn = 2 * np.pi * np.arange(512)[:, None] / [18, 55] + [0, 1]
+    rows = np.concatenate([np.sin(turn), np.cos(turn)], axis=1)
+    assert learned_positions.neighbours(rows[:40]) == 1 and learned_positions.neighbours(np.random.default_rng(0).normal(size=(60, 60))) < 0.15
+    lags = learned_positions.by_lag(learned_positions.cosines(rows))
+    np.testing.assert_allclose(lags, (np.cos(2 * np.pi * np.arange(512) / 18) + np.cos(2 * np.pi * np.arange(512) / 55)) / 2, atol=1e-12)
+    found, white = learned_positions.in_bands(learned_positions.spectrum(rows))
+    assert found[2] + found[3] > 0.99 and sum(white) < 0.25
+    assert np.abs(learned_positions.held_by(rows)[3] - 1) < 1e-9
+
+
+@pytest.fixture(scope="module")
+def weights():
+    if not pretrained.installed(pretrained.MINILM):
+        pytest.skip(f"{pretrained.MINILM.package} is not installed")
+
+
+def test_minilm_is_a_bert(weights):
+    """Its first layer written out with poslib's attention, and sentences that mean the same are near."""
+    from poslib.attention import attention, merge_heads, split_heads
+    tokens = learned_positions.random_pieces(2, 20, 0)
+    states = learned_positions.minilm(tokens)
+    assert [tuple(s.shape) for s in states] == [(2, 20, 384)] * 7
+    w = {name: t.double() for name, t in learned_positions._weights().items()}
+    norm = lambda x, n: (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + 1e-12).sqrt() * w[f"{n}.weight"] + w[f"{n}.bias"]  # noqa: E731
+    lin = lambda x, n: x @ w[f"{n}.weight"].T + w[f"{n}.bias"]  # noqa: E731
+    x = norm(w["embeddings.word_embeddings.weight"][tokens] + w["embeddings.position_embeddings.weight"][:20] + w["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
+    at = "encoder.layer.0"
+    q, k, v = (split_heads(lin(x, f"{at}.attention.self.{n}"), 12) for n in ("query", "key", "value"))
+    y = norm(x + lin(merge_heads(attention(q, k, v)[0]), f"{at}.attention.output.dense"), f"{at}.attention.output.LayerNorm")
+    inner = lin(y, f"{at}.intermediate.dense")
+    inner = inner * (1 + torch.erf(inner / 2 ** 0.5)) / 2
+    y = norm(y + lin(inner, f"{at}.output.dense"), f"{at}.output.LayerNorm")
+    assert (states[0].double() - x).abs().max() < 1e-5 and (states[1].double() - y).abs().max() < 1e-4
+
+    vocabulary = pretrained._path(pretrained.MINILM).with_name("vocab.txt").read_text("utf8").split("\n")
+
+    def meaning(sentence):
+        ids = torch.tensor([[vocabulary.index(word) for word in f"[CLS] {sentence} [SEP]".split()]])
+        return torch.nn.functional.normalize(learned_positions.minilm(ids)[-1].mean(1), dim=-1)[0]
+    cat, kitten, market = map(meaning, ("a cat sits on the carpet", "a kitten lies on a rug", "the stock market fell today"))
+    assert cat @ kitten > 0.5 and cat @ market < 0.2
+
+
+def test_minilm_without_its_table_is_blind(weights):
+    tokens, order = learned_positions.random_pieces(1, 16, 1), torch.randperm(16, generator=g(3))
+    for table, blind in ((torch.zeros(512, 384), True), (None, False)):
+        a, b = (learned_positions.minilm(t, table=table)[-1] for t in (tokens, tokens[:, order]))
+        assert ((a[:, order] - b).abs().max() < 1e-4) == blind
+
+
+def test_stored_facts_about_the_real_table_come_from_its_weights(weights):
+    stored, now = results.load("learned_positions")["real"], learned_positions.real_facts()
+    for name, value in now.items():
+        np.testing.assert_allclose(np.ravel(stored[name]), np.ravel(value), atol=2e-3, err_msg=name)
+    words, table = learned_positions.real_tables()
+    again = learned_positions.overlaps(words, table, (10,), draws=1)["10"]
+    assert abs(again["found"] - stored["overlap"]["10"]["found"]) < 2e-4 and abs(again["variance"] - stored["overlap"]["10"]["variance"]) < 2e-4
+
+
+def test_stored_learned_positions_have_all_their_parts():
+    stored = results.load("learned_positions")
+    assert set(stored["copy"]) == set(learned_positions.SHARES) and all(len(runs) == 5 for runs in stored["copy"].values())
+    assert all(len(s["right"]) == 25 for runs in stored["copy"].values() for s in runs)
+    assert len(stored["text"]) == 5 and [look["step"] for look in stored["text"][0]["looks"]] == list(learned_positions.LOOKS)
+    start = stored["text"][2]["looks"][0]
+    table = Transformer(vocabulary=257, width=64, position="learned", max_length=72, position_scale=0.2, seed=2).positions.weight.detach().numpy()
+    assert abs(start["neighbours"] - learned_positions.neighbours(table[list(learned_positions.READ)])) < 1e-3

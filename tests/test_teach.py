@@ -176,3 +176,52 @@ def test_bfloat16_of_the_checker_is_torchs():
     x = np.concatenate([np.random.default_rng(0).lognormal(0, 5, 20000), 1 / (1 + np.arange(4096.0))])
     x = x.astype(np.float32).astype(float)          # torch goes by way of float32
     assert (_bfloat16(x) == torch.from_numpy(x).to(torch.bfloat16).double().numpy()).all()
+
+
+def spread_out(at):
+    """Interpolation at places that `at(rows, old)` gives."""
+    def stretch(table, rows):
+        places = np.clip(at(np.arange(rows), len(table), rows), 0, len(table) - 1)
+        return np.stack([np.interp(places, np.arange(len(table)), channel) for channel in table.T], axis=1)
+    return stretch
+
+
+def null_of(*which):
+    """Rows in the null space of some of the three matrices."""
+    def unseen(*given):
+        *matrices, rows = given
+        directions = np.linalg.svd(np.vstack([matrices[i] for i in which]))[2]
+        return np.arange(1, rows + 1)[:, None] * directions[2 * len(which)]
+    return unseen
+
+
+def share(count):
+    def right_share(trained, start, length, back):
+        met = {(s + i, s + i - back) for s in trained for i in range(back, length)}
+        return count(met, {s + i for s in trained for i in range(length)}, start, length, back)
+    return right_share
+
+
+@pytest.mark.parametrize("exercise, answer, message", [
+    ("stretch", spread_out(lambda r, old, rows: r * old / rows), "the step between new rows"),
+    ("stretch", spread_out(lambda r, old, rows: (r + 0.5) * old / rows - 0.5), "pixel centres"),
+    ("stretch", lambda table, rows: table[np.rint(np.arange(rows) * (len(table) - 1) / (rows - 1)).astype(int)], "only repeat old rows"),
+    ("stretch", spread_out(lambda r, old, rows: (r / (rows - 1)) ** 2 * (old - 1)), "the ends are right, row"),
+    ("stretch", lambda table, rows: table, r"shape \(4, 3\); it should be \(7, 3\)"), ("stretch", lambda table, rows: None, "is a return missing"),
+    ("tied", lambda e, p, one, two: (one + two) / 2, "A sum or a mean"), ("tied", lambda e, p, one, two: one + two, "A sum or a mean"),
+    ("tied", lambda e, p, one, two: one, "treats the words rightly"), ("tied", lambda e, p, one, two: two, "treats the places rightly"),
+    ("tied", lambda e, p, one, two: (np.linalg.pinv(np.vstack([e, p])) @ np.vstack([e @ one.T, p @ one.T])).T, "treats the words rightly"),
+    ("tied", lambda e, p, one, two: one @ one.T @ two, "is off by up to"),
+    ("tied", lambda e, p, one, two: (np.linalg.pinv(np.vstack([e, p])) @ np.vstack([e @ one.T, p @ two.T])).T
+     if np.linalg.matrix_rank(e) == 3 else np.zeros((4, 6)), "until the word vectors depend on each other"),
+    ("unseen", null_of(0), "The keys see your table, the queries"), ("unseen", null_of(0, 1), "The values see your table, the queries and the keys do not"),
+    ("unseen", lambda q, k, v, rows: np.zeros((rows, 8)), "Two of your rows are equal"),
+    ("unseen", lambda q, k, v, rows: np.eye(8)[:rows], "The queries see your table. A row"),
+    ("right_share", share(lambda met, rows, start, length, back: 1.0), "stood in one training sequence|which pairs"),
+    ("right_share", share(lambda met, rows, start, length, back: np.mean([start + i in rows for i in range(back, length)])), "Ask which pairs"),
+    ("right_share", share(lambda met, rows, start, length, back: np.mean([start + i in rows and start + i - back in rows for i in range(back, length)])), "Ask which pairs"),
+    ("right_share", share(lambda met, rows, start, length, back: sum((start + i, start + i - back) in met for i in range(length)) / length), "divide by length − back"),
+    ("right_share", lambda *given: "all", "should give a number")])
+def test_the_likely_mistakes_of_chapter_03_are_named(exercise, answer, message):
+    verdict = check(f"learned_positions/{exercise}", answer)
+    assert not verdict.accepted and re.search(message, verdict.message), verdict.message
