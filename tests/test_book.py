@@ -232,7 +232,7 @@ WRONG = {
     "zero only": ("first_repeat", "lambda w, t, n: next((r for r in repeats(codes(w, t, n)) if r[0] == 0), None)", "position 0 only"),
     "angle rounded": ("first_repeat", "lambda w, t, n: first([code(rounded(p * w, t), t) for p in range(n)])", "the angle or"),
     "no cosine": ("first_repeat", "lambda w, t, n: first([c[:len(w)] for c in codes(w, t, n)])", "compare the cosines"),
-    "not rounded": ("first_repeat", "lambda w, t, n: first([code(p * w, 'fp32') for p in range(n)])", ""),
+    "not rounded": ("first_repeat", "lambda w, t, n: first([tuple(rows(p * w).tolist()) for p in range(n)])", "rounded before"),
     "alternating": ("exact_codes", "lambda p, w: rounded(rows(p[:, None] * w).reshape(len(p), 2, -1).swapaxes(1, 2).reshape(len(p), -1), 'bf16')", "alternate"),
     "frequencies in float32": ("exact_codes", "lambda p, w: rounded(rows(p[:, None] * w.astype(np.float32).astype(float)), 'bf16')", "Frequencies were rounded to float32"),
     "a bfloat16 tensor": ("exact_codes", "lambda p, w: __import__('torch').tensor(rows(p[:, None] * w)).bfloat16()", "as `rounded` does"),

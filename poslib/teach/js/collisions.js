@@ -136,7 +136,7 @@
         text(left, yMerge + 14, '0', small) + text(left + wide, yMerge + 14, `position ${group(n - 2)}`, end);
 
       const across = Math.min(rows, 4), R = rows > 4 ? 32 : 38, cell = W / across;
-      let dials = text(4, 16, `the hands at lag ${group(c.lag)}${s.lag > c.lag ? ', the last' : ''}, with the arc of ± ${fixed(s.tolerance)} rad`);
+      let dials = text(4, 16, `the hands at lag ${group(c.lag)}${s.lag > c.lag ? ' (the last)' : ''}, arc ± ${fixed(s.tolerance)} rad`);
       c.frequencies.forEach((w, k) => {
         const cx = cell * (k % across + 0.5), cy = 30 + R + 8 + Math.floor(k / across) * (2 * R + 44), angle = c.lag * w, at = (a, r) => [cx + r * Math.sin(a), cy - r * Math.cos(a)];
         const inside = c.gaps[k] <= c.tolerance, colour = inside ? ORANGE : BLUE, [hx, hy] = at(angle, R - 3), [ax, ay] = at(-s.tolerance, R), [bx, by] = at(s.tolerance, R);
