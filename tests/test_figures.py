@@ -115,6 +115,7 @@ def test_collisions_counts_what_poslib_counts(hands, stretch, length, tolerance,
     lag, nearest = nearest_lag(omega, length - 1)
     assert abs(got["distance"] - nearest) < 1e-9 and abs(distance(np.array([got["nearest"]]), omega)[0] - nearest) < 1e-9
     assert got["nearest"] == lag or nearest < 1e-9, "a whole turn, whose rest in float64 decides nothing"
+    assert ("The nearest codes, before rounding, are" in said) == (dtype != "exact")
     assert f"{got['nearest']:,} step" in said and (nearest < 1e-3 or f"at distance {nearest:.4f}" in said)
     merged = [] if dtype == "exact" else sorted(set.intersection(*({int(m) for m in merged_positions(w, length, dtype)} for w in omega)))
     assert got["merged"] == merged
@@ -131,7 +132,20 @@ def test_collisions_knows_the_chapters_numbers():
     nested, coprime = at("nested", length=4096), at("coprime", length=4096, tolerance=0.05)
     assert (nested["joint"], nested["nearest"]) == (129_024, 64) and (coprime["joint"], coprime["nearest"]) == (16, 4080)
     assert at("one", length=1024)["nearest"] == 710 and at("slow", stretch=4, length=4096, dtype="bf16")["merged"][0] == 165
+    assert at("slow", stretch=2, length=4096, dtype="bf16")["merged"][0] == 167
     assert at("slow", stretch=8, length=4096, dtype="fp32")["merged"] == []
+
+
+def test_collisions_explains_the_gaps_and_the_last_lag():
+    """Neighbours stay apart near each quarter turn; lags beyond the length are not shown."""
+    state = {"hands": "slow", "stretch": 2, "length": 4096, "dtype": "bf16", "lag": 44}
+    merged = np.array(figure("collisions", **state).compute()["merged"])
+    assert merged.size and all(np.abs(merged + 0.5 - quarter).min() > 100 for quarter in (0, 1024, 2048, 3072))
+    assert "gap at each quarter turn" in figures.call("say", "collisions", state)
+    assert "gap" not in figures.call("say", "collisions", {**state, "stretch": 8}), "not a quarter of its turn is shown"
+    beyond = {"length": 256, "lag": 4000}
+    assert figure("collisions", **beyond).compute()["lag"] == 255 and "stop at lag 255" in figures.call("say", "collisions", beyond)
+    assert "stop at" not in figures.call("say", "collisions", {"length": 256, "lag": 255})
 
 
 def test_collisions_rounds_as_poslib_does():

@@ -233,7 +233,8 @@ def test_stored_collisions_come_from_this_code():
         for dtype, row in collisions.errors(last).items():
             for how, error in row.items():
                 assert abs(error / stored["errors"][k][dtype][how] - 1) < 1e-6
-    assert [collisions.merged(P) for P in collisions.PERIODS[:3]] == stored["merged"][:3]
+    assert stored["periods"] == list(collisions.PERIODS) and [collisions.merged(P) for P in collisions.PERIODS[:4]] == stored["merged"][:4]
+    assert [P for P in collisions.PERIODS if P & (P - 1)] == list(collisions.PERIODS), "powers of two have one significand"
     # float16 ends after 65,504: the angle of the fastest pair overflows, its frequency does not
     assert stored["errors"][-1]["fp16"]["angle"] is stored["errors"][-1]["fp16"]["all"] is None and stored["errors"][-1]["fp16"]["frequencies"] > 100
 

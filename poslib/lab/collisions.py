@@ -17,10 +17,10 @@ from poslib.lab import results
 from poslib.lab._torch import torch
 from poslib.lab.training import one_thread
 
-PAIRS = (1, 2, 3, 4, 8, 16, 32, 64)                      # of the ladder with base 10,000
+PAIRS = (1, 2, 3, 4, 6, 8, 16, 32, 64)                   # hands of the ladder with base 10,000
 LENGTHS = (4096, 65_536, 2**20)
 LAST = (255, 1000, 4095, 16_383, 65_503, 262_143, 1_048_575)   # largest position; float16 ends after 65,504
-PERIODS = (1024, 4096, 16_384, 65_536, 2**20)
+PERIODS = (1000, 2000, 5000, 20_000, 100_000, 1_000_000)
 WAYS = ("frequencies", "angle", "all")
 
 

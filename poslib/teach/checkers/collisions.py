@@ -30,6 +30,10 @@ def collides(answer):
         (0, 3 * 10**20, [3, 10**20], True, "The numbers are too large for floats; whole numbers in Python are exact."),
         (0, 3 * 10**20 + 1, [3, 10**20], False, "The numbers are too large for floats; whole numbers in Python are exact."),
         (5, 6, [1], True, "A period of one step is back at every step."),
+        (0, 96, [64, 96], False, "At lag 96 the slowest hand is back and the other is not: the slowest does not always decide."),
+        (0, 16, [15, 16], False, "At lag 16 the slowest hand is back and the other is not: the slowest does not always decide."),
+        (0, 64, [64, 96], False, "At lag 64 the last hand of the list is not back: every one of them must be."),
+        (5, 5, [3], False, "A position does not collide with itself: the definition asks for two different ones."),
     ]
     for i, j, periods, right, message in cases:
         got = answer(i, j, list(periods))
@@ -67,45 +71,83 @@ def joint_pairs(answer):
     return "Right, also where listing the pairs would take longer than anyone can wait."
 
 
+def _code(angle, dtype):
+    """Rows (sines, cosines), rounded, as tuples; `dtype` None rounds nothing."""
+    code = np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
+    return [tuple(row) for row in (code if dtype is None else rounded(code, dtype) + 0.0).tolist()]
+
+
+def _first(codes):
+    seen = {}
+    for p, code in enumerate(codes):
+        if code in seen:
+            return seen[code], p
+        seen[code] = p
+    return None
+
+
+def _usual_repeats(omega, dtype, limit):
+    """Wrong answers that are easily given, each with a question; the right one first."""
+    angle = np.arange(limit + 1)[:, None] * omega
+    codes = _code(angle, dtype)
+    below = codes[:limit]
+    last = {code: p for p, code in enumerate(below)}
+    yield _first(below), None
+    yield _first(codes), "`limit` itself is not one of the positions below it: where does your loop end?"
+    yield _first(below[:-1]), "Does your loop reach the last position below the limit?"
+    yield (next(((0, p) for p in range(1, limit) if below[p] == below[0]), None),
+           "Do you compare with position 0 only? Any two positions may share a code.")
+    yield (next(((p - 1, p) for p in range(1, limit) if below[p] == below[p - 1]), None),
+           "Do you compare each position with the one before it only?")
+    yield (next(((p, below.index(code, p + 1)) for p, code in enumerate(below) if last[code] > p), None),
+           "These two do share a code, but another pair is complete sooner. Which of its two numbers should be smallest?")
+    sines = [code[:len(omega)] for code in below]
+    yield _first(sines), "Do you compare the cosines, too? Two angles can have one sine."
+    yield _first([code[len(omega):] for code in below]), "Do you compare the sines, too? Two angles can have one cosine."
+    yield _first([code[::len(omega)] for code in below]), "Do you compare every hand, or the first alone?"
+    for then in (dtype, None):
+        yield _first(_code(rounded(angle[:limit], dtype), then)), "What is rounded here, the angle or the finished sine and cosine?"
+    yield _first(_code(angle[:limit], None)), "Are sines and cosines rounded before they are compared?"
+
+
 def first_repeat(answer):
     """The smallest position whose rounded code equals the code of an earlier position."""
-    cases = [
-        (np.array([2 * np.pi / 16_384]), "bf16", 1000),
-        (np.array([2 * np.pi / 16_384]), "fp16", 3000),
+    slow = np.array([2 * np.pi / 16_384])
+    cases = [                                              # in this order None has one likely cause after the other
+        (np.array([1e-10]), "fp16", 100),                  # all sines are stored as 0
+        (slow, "bf16", 1000),
+        (slow, "fp16", 3000),
         (np.array([1.0]), "bf16", 4096),
-        (np.array([2 * np.pi / 1000, 2 * np.pi / 1500]), "bf16", 3000),
+        (np.array([0.7]), "bf16", 4096),
+        (np.array([2 * np.pi / 1000, 2 * np.pi / 1500]), "bf16", 3500),
         (frequencies(4), "bf16", 2000),
-        (np.array([2 * np.pi / 16_384]), "bf16", 150),
+        (slow, "bf16", 150),
+        (slow, "bf16", 166),                               # 165 and 166 are the first
+        (slow, "bf16", 167),
     ]
+    likely = None                                          # questions whose wrong answers were right so far
     for omega, dtype, limit in cases:
-        seen, right = {}, None
-        for p in range(limit):
-            key = tuple((rounded(np.concatenate([np.sin(p * omega), np.cos(p * omega)]), dtype) + 0.0).tolist())
-            if key in seen:
-                right = (seen[key], p)
-                break
-            seen[key] = p
+        (right, _), *wrong = _usual_repeats(omega, dtype, limit)
         got = answer(np.array(omega), dtype, limit)
         asked = f"For frequencies {', '.join(f'{w:.6g}' for w in omega)}, {dtype} and {limit:,} positions"
-        if got is None and right is None:
-            continue
-        if right is None:
-            raise Mistake(f"{asked} you give {got!r}, but all codes differ: give None. Do you compare sines and cosines, at every hand?")
-        if got is None:
-            raise Mistake(f"{asked} you give None, but {right[0]} and {right[1]} share a code. "
-                          + ("Was it rounded before it was compared?" if right[1] == right[0] + 1 else "Do you compare each position with all earlier ones?"))
-        try:
-            found = tuple(int(x) for x in got)
-        except TypeError:
-            raise Mistake(f"{asked} you give {got!r}; give the pair (earlier position, later position).") from None
+        if got is not None:
+            try:
+                first, second = got
+                found = (int(first), int(second))
+            except (TypeError, ValueError):
+                raise Mistake(f"{asked} you give {got!r}; give the pair (earlier position, later position), or None.") from None
+        else:
+            found = None
         if found == right:
+            agree = {q for given, q in wrong if given == found}
+            likely = agree if likely is None else likely & agree
             continue
-        if found == right[::-1]:
+        if right and found == right[::-1]:
             raise Mistake(f"{asked} the pair is right; give the earlier position first.")
-        if len(found) == 2 and found[1] > right[1]:
-            raise Mistake(f"{asked} you give {found}, but already {right[1]} has the code of {right[0]}. "
-                          "Do you compare each position with all earlier ones, or only with the one before?")
-        raise Mistake(f"{asked} you give {found}; these codes differ after rounding, or an earlier one is equal. The answer is {right}.")
+        question = next((q for given, q in wrong if given == found and (likely is None or q in likely)), None)
+        if question is None:
+            question = "Do two positions below the limit share a code? Compare each with all earlier ones, at every hand, sine and cosine, after rounding."
+        raise Mistake(f"{asked} you give {found}, which is not the first repeat. {question}")
     return "Right: first repeats are found by remembering all codes, and the first one is not always a neighbour."
 
 
@@ -126,27 +168,58 @@ def three_hands(answer):
     raise Mistake(f"At lag {lag} the distance is {least:.3f}; at least 1.2 is asked for. All three hands come back near their start there: change one of them.")
 
 
+def _usual_codes(p, omega):
+    """What codes become when something else is rounded: the sentence and the codes, sines first."""
+    p, w = p[:, None], omega
+    single = p.astype(np.float32)
+    for sentence, angle in (
+        ("Positions were rounded to bf16, which holds every whole number to 256 only.", rounded(p, "bf16") * w),
+        ("Frequencies were rounded to bf16: the code is that of another ladder.", p * rounded(w, "bf16")),
+        ("The angle was rounded to bf16 before the sine was taken.", rounded(p * w, "bf16")),
+        ("Positions, frequencies and angles were rounded to bf16.", rounded(rounded(p, "bf16") * rounded(w, "bf16"), "bf16")),
+        ("Positions were rounded to float32, which holds every whole number to 16,777,216 only.", single.astype(float) * w),
+        ("Frequencies were rounded to float32. That loses up to 1 part in 16 million, of an angle of millions of radians.", p * w.astype(np.float32).astype(float)),
+        ("Angles were formed in float32. One of 16 million radians has no digits after the point there.", (single * w.astype(np.float32)).astype(float)),
+        ("The exact angle was rounded to float32 before the sine was taken.", (p * w).astype(np.float32).astype(float)),
+    ):
+        yield sentence, np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
+
+
 def exact_codes(answer):
-    """Codes of large positions, rounded once, at the end; float32 angles pass as far as they are good enough."""
+    """Codes of large positions, rounded once, at the end."""
     omega = frequencies(16)
+    half = len(omega)
     cases = [
-        ("small positions", np.arange(8), 1e-6, None),
-        ("positions 256 to 260", np.arange(256, 261), 1e-4, "Positions above 256 were rounded: bf16 holds every second one only."),
-        ("image positions from 65,536", np.arange(65_536, 65_552), 0.006, "Positions at 65,536 were rounded: bf16 steps by 512 there."),
-        ("positions from 16,777,216", np.arange(2**24, 2**24 + 4), 1e-6, "Positions above 16,777,216 were rounded: float32 has 24 bits, and holds every second one only."),
-        ("negative positions", np.arange(-3, 3), 1e-6, "A negative position turns the other way: its sine changes sign."),
+        ("small positions", np.arange(8), 1e-6),
+        ("positions 256 to 260", np.arange(256, 261), 1e-4),
+        ("image positions from 65,536", np.arange(65_536, 65_552), 0.006),       # lets float32 pass so far
+        ("positions from 16,777,216", np.arange(2**24, 2**24 + 4), 1e-6),
+        ("negative positions", np.arange(-3, 3), 1e-6),
     ]
-    for name, p, slack, message in cases:
+    for name, p, slack in cases:
         want = np.concatenate([np.sin(p[:, None] * omega), np.cos(p[:, None] * omega)], axis=1)
-        got = np.asarray(answer(p.copy(), omega.copy()))
-        if got.shape != want.shape:
-            raise Mistake(f"For {len(p)} positions and {len(omega)} frequencies the result has shape {got.shape}; asked for is {want.shape}, sines first.")
-        got = got.astype(float)
-        off = np.abs(got - want)
-        if (off > 2.0**-8 * np.abs(want) + slack).any():
-            if np.abs(np.concatenate([got[:, 8:], got[:, :8]], axis=1) - want).max() < 0.01:
+        got = answer(p.copy(), omega.copy())
+        try:
+            got = np.asarray(got)
+            shape, got = got.shape, got.astype(float)
+        except (TypeError, ValueError):
+            kind = getattr(got, "dtype", type(got).__name__)
+            raise Mistake(f"The result is of type {kind}, which numpy does not read as numbers; return float64 values that are bf16 numbers, as `rounded` does.") from None
+        if shape != want.shape:
+            raise Mistake(f"For {len(p)} positions and {half} frequencies the result has shape {shape}; asked for is {want.shape}, sines first.")
+        bound = 2.0**-8 * np.abs(want) + slack
+        if (np.abs(got - want) > bound).any():
+            alternating = np.stack([want[:, :half], want[:, half:]], axis=2).reshape(want.shape)
+            if (np.abs(got - alternating) < 0.01).all():
+                raise Mistake("Sines and cosines alternate in your rows; asked for are all sines first, then all cosines.")
+            if (np.abs(got - np.roll(want, half, axis=1)) < 0.01).all():
                 raise Mistake("Sines and cosines have changed places: sines come first.")
-            raise Mistake(f"For {name} the codes are off by up to {off.max():.3f}. " + (message or "Is the frequency or the angle rounded before the sine is taken?"))
+            near = [(min(np.abs(got - codes).max(), np.abs(got - rounded(codes, "bf16")).max()), i, s) for i, (s, codes) in enumerate(_usual_codes(p, omega))]
+            sentence = min(near)[2] if min(near)[0] < 0.006 else None
+            if sentence is None and (p < 0).any():
+                sentence = "A negative position turns the other way: its sine changes sign."
+            off = np.abs(got - want)
+            raise Mistake(f"For {name} the codes are off by up to {off.max():.3f}. " + (sentence or "Which of position, frequency and angle is exact in your code?"))
         if (rounded(got, "bf16") != got).any():
             raise Mistake("The codes are accurate, but not in bf16: round them at the end.")
     return "Whole positions, angles in float64, one rounding at the end: the neighbours stay apart wherever they are."

@@ -62,19 +62,30 @@
   };
   const stored = (s, c) => (s.dtype === 'exact' ? 'Without rounding no neighbours merge.' :
     `Stored in ${s.dtype}, ${c.merged.length ? `${group(c.merged.length)} of ${group(s.length - 1)} positions equal the next one, the first at ${group(c.merged[0])}` :
-      'no position equals the next one'}.`);
+      'no position equals the next one'}.`) + gaps(s, c);
+  /* One slow hand: where neighbours stay apart within the strip. */
+  const gaps = (s, c) => (c.merged.length && c.frequencies.length === 1 && s.length * c.frequencies[0] > TURN / 4 ?
+    ' The strip has a gap at each quarter turn: there the sine or the cosine is small, and small numbers are stored finely.' : '');
 
-  /* Marks along an axis: at each column the share of its lags that are hit, as height. */
-  function marks(hit, from, to, left, wide, bottom, high, full) {
-    const n = to - from, columns = Math.min(n, 260), size = wide / columns;
-    let path = '';
+  /* For each column of an axis the share of its lags that are hit. */
+  function shares(hit, from, to) {
+    const n = to - from, columns = Math.min(n, 260), found = [];
     for (let c = 0; c < columns; c++) {
       const a = from + Math.floor(c * n / columns), b = from + Math.floor((c + 1) * n / columns);
       let sum = 0;
       for (let t = a; t < b; t++) sum += hit[t];
-      if (sum) path += `M${fixed(left + (c + 0.5) * size, 1)} ${bottom}v-${fixed(full ? high : Math.max(high * sum / (b - a), 1), 1)}`;
+      found.push(sum / (b - a));
     }
-    return path && `<path d="${path}" stroke="${full || BLUE}" stroke-width="${fixed(Math.max(size * 0.8, full ? 2 : 0.8), 1)}"/>`;
+    return found;
+  }
+  /* Marks along an axis, as high as the share is of `top`; full height in the colour `full`. */
+  function marks(share, top, left, wide, bottom, high, full) {
+    const size = wide / share.length, few = share.filter((x) => x).length < 40;
+    let path = '';
+    share.forEach((x, c) => {
+      if (x) path += `M${fixed(left + (c + 0.5) * size, 1)} ${bottom}v-${fixed(full ? high : Math.max(high * x / top, 1), 1)}`;
+    });
+    return path && `<path d="${path}" stroke="${full || BLUE}" stroke-width="${fixed(Math.max(size * 0.8, full ? (few ? 4 : 2) : 0.8), 1)}"/>`;
   }
 
   F.define('collisions', {
@@ -82,8 +93,8 @@
     controls: [
       { name: 'hands', label: 'hands', type: 'choice', value: 'nested',
         options: [['one', 'one fast hand, 1 rad a step'], ['slow', 'one slow hand, period 1,024'], ['nested', 'periods 16, 32, 64'],
-          ['coprime', 'periods 15, 16, 17'], ['free', '1, 1/√2, 1/√3 rad a step'], ['ladder2', 'ladder of 2 pairs'],
-          ['ladder3', 'ladder of 3 pairs'], ['ladder4', 'ladder of 4 pairs'], ['ladder8', 'ladder of 8 pairs']] },
+          ['coprime', 'periods 15, 16, 17'], ['free', '1, 1/√2, 1/√3 rad a step'], ['ladder2', 'ladder of 2 hands'],
+          ['ladder3', 'ladder of 3 hands'], ['ladder4', 'ladder of 4 hands'], ['ladder8', 'ladder of 8 hands']] },
       { name: 'stretch', label: 'periods doubled', unit: 'times', min: 0, max: 8, step: 1, value: 0 },
       { name: 'length', label: 'length', unit: 'positions', min: 64, max: 4096, step: 64, value: 256 },
       { name: 'tolerance', label: 'tolerance', unit: 'rad', min: 0.01, max: 1, step: 0.01, value: 0.05 },
@@ -98,7 +109,8 @@
       const c = numbersOnce(s), several = c.frequencies.length > 1;
       return `${group(c.pairs)} pairs of positions. Within ${fixed(s.tolerance)} rad, ${group(c.joint)} agree${several ? ' at every hand' : ''}` +
         (several ? `; the product of the hands’ shares predicts ${count(c.product)}` : '') +
-        `. The nearest codes are ${group(c.nearest)} ${c.nearest === 1 ? 'step' : 'steps'} apart, at distance ${far(c.distance)}. ${stored(s, c)}`;
+        `. The nearest codes${s.dtype === 'exact' ? '' : ', before rounding,'} are ${group(c.nearest)} ${c.nearest === 1 ? 'step' : 'steps'} apart, at distance ${far(c.distance)}. ${stored(s, c)}` +
+        (s.lag > c.lag ? ` The dials stop at lag ${group(c.lag)}, the largest of this length.` : '');
     },
     panels(s) {
       const c = numbersOnce(s), n = s.length, W = 360, left = 58, wide = 248, row = 22, top = 44, rows = c.frequencies.length;
@@ -106,24 +118,25 @@
       const share = (k) => { const p = 100 * k / c.pairs; return k && p < 0.1 ? '< 0.1 %' : `${fixed(p, 1)} %`; };
       const under = (y) => line(left, y, left + wide, y, `stroke="${INK}" stroke-opacity=".35"`);
       let body = text(4, 16, `lags at which hands agree within ${fixed(s.tolerance)} rad`) + text(4, 34, 'period', small) + text(W - 2, 34, 'pairs', end);
+      const each = c.hits.map((hit) => shares(hit, 1, n)), highest = Math.max(...each.map((share) => Math.max(...share)));
       c.frequencies.forEach((w, k) => {
         const y = top + row * (k + 1) - 4;
-        body += text(left - 6, y - 3, short(TURN / w), end) + under(y) + marks(c.hits[k], 1, n, left, wide, y, row - 8, '') + text(W - 2, y - 3, share(c.each[k]), end);
+        body += text(left - 6, y - 3, short(TURN / w), end) + under(y) + marks(each[k], highest, left, wide, y, row - 8, '') + text(W - 2, y - 3, share(c.each[k]), end);
       });
       const all = new Uint8Array(n), merge = new Uint8Array(n), yJoint = top + row * (rows + 1) + 4, yMerge = yJoint + 62;
       for (const t of c.together) all[t] = 1;
       for (const m of c.merged) merge[m] = 1;
-      body += text(left - 6, yJoint - 3, rows > 1 ? 'all' : 'hits', end) + under(yJoint) + marks(all, 1, n, left, wide, yJoint, row - 6, ORANGE) +
+      body += text(left - 6, yJoint - 3, rows > 1 ? 'all' : 'hits', end) + under(yJoint) + marks(shares(all, 1, n), 1, left, wide, yJoint, row - 6, ORANGE) +
         text(W - 2, yJoint - 3, share(c.joint), end) +
         line(x(c.lag), top, x(c.lag), yJoint + 3, `stroke="${INK}" stroke-dasharray="3 3"`);
       [1, Math.round(n / 2), n - 1].forEach((t, i) => { body += text(x(t), yJoint + 16, i ? group(t) : 'lag 1', `text-anchor="${['start', 'middle', 'end'][i]}" ${small}`); });
       body += text(4, yMerge - 24, s.dtype === 'exact' ? 'no rounding: no neighbours merge' :
         `${s.dtype}: ${group(c.merged.length)} positions whose code is the next one’s`, small) +
-        under(yMerge) + marks(merge, 0, n - 1, left, wide, yMerge, row - 6, INK) +
+        under(yMerge) + marks(shares(merge, 0, n - 1), 1, left, wide, yMerge, row - 6, INK) +
         text(left, yMerge + 14, '0', small) + text(left + wide, yMerge + 14, `position ${group(n - 2)}`, end);
 
       const across = Math.min(rows, 4), R = rows > 4 ? 32 : 38, cell = W / across;
-      let dials = text(4, 16, `the hands at lag ${group(c.lag)}, with the arc of ± ${fixed(s.tolerance)} rad`);
+      let dials = text(4, 16, `the hands at lag ${group(c.lag)}${s.lag > c.lag ? ' (the last)' : ''}, arc ± ${fixed(s.tolerance)} rad`);
       c.frequencies.forEach((w, k) => {
         const cx = cell * (k % across + 0.5), cy = 30 + R + 8 + Math.floor(k / across) * (2 * R + 44), angle = c.lag * w, at = (a, r) => [cx + r * Math.sin(a), cy - r * Math.cos(a)];
         const inside = c.gaps[k] <= c.tolerance, colour = inside ? ORANGE : BLUE, [hx, hy] = at(angle, R - 3), [ax, ay] = at(-s.tolerance, R), [bx, by] = at(s.tolerance, R);
