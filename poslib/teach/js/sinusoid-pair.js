@@ -69,7 +69,7 @@
           `<path d="M ${on(c.here.angle)} A ${r} ${r} 0 ${big} ${ahead} ${on(c.there.angle)}" stroke="${ORANGE}" stroke-width="2.5"/>` +
           hand(c.there, ORANGE, 'stroke-dasharray="7 4"');
       }
-      dial += hand(c.here, BLUE, '') + text(6, H - 8, s.shift ? `turned by ${turned(c.turned)}` : `angle ${small(c.here.angle)} rad`, 'font-size="12"');
+      dial += hand(c.here, BLUE, '') + text(6, H - 8, s.shift ? `turned by ${turned(c.turned).replace(/ \(.*/, '')}` : `angle ${small(c.here.angle)} rad`, 'font-size="12"');
 
       const W = 380, left = 34, right = W - 8, mid = 128, tall = 84, px = (p) => left + (right - left) * p / span, py = (v) => mid - tall * v;
       const steps = 512, wave = (f) => Array.from({ length: steps + 1 }, (_, i) =>
@@ -82,7 +82,7 @@
         line(left, 20, left + 26, 20, `stroke="${BLUE}" stroke-width="2.5"`) + text(left + 32, 24, 'sine', 'font-size="12"') +
         line(left + 78, 20, left + 104, 20, `stroke="${ORANGE}" stroke-width="2.5" stroke-dasharray="7 4"`) + text(left + 110, 24, 'cosine', 'font-size="12"') +
         (c.turns > 60 ? `<rect x="${left}" y="${mid - tall}" width="${right - left}" height="${2 * tall}" fill="${BLUE}" fill-opacity=".25"/>` +
-          text((left + right) / 2, mid - 8, `${long(c.turns)} turns: too many to draw`, 'text-anchor="middle"') :
+          text(left + 10, mid - 8, `${long(c.turns)} turns: too many to draw`) :
           `<polyline points="${wave(Math.sin)}" stroke="${BLUE}" stroke-width="2"/>` +
           `<polyline points="${wave(Math.cos)}" stroke="${ORANGE}" stroke-width="2" stroke-dasharray="7 4"/>`);
       for (const [p, dash] of s.shift ? [[c.there, 'stroke-dasharray="3 3"'], [c.here, '']] : [[c.here, '']]) {
