@@ -159,7 +159,8 @@ def test_collisions_rounds_as_poslib_does():
         got = json.loads(engine.eval(f"(function () {{ const TURN = 6.28; {body} return JSON.stringify({json.dumps(x)}.map((v) => rounded(v, '{dtype}'))); }})()"))
         np.testing.assert_array_equal(np.array(got), rounded(np.array(x), dtype))
 @pytest.mark.parametrize("state", [{}, {"position": 0, "pair": 3}, {"position": 96, "pair": 0, "shift": 32}, {"width": "4", "pair": 1, "base": "100", "shift": 1},
-                                   {"width": "64", "pair": 31, "position": 77, "shift": 3, "base": "500000"}, {"width": "512", "pair": 255, "position": 50, "shift": 7}])
+                                   {"width": "64", "pair": 31, "position": 77, "shift": 3, "base": "500000"}, {"width": "512", "pair": 255, "position": 50, "shift": 7},
+                                   {"shift": -20, "position": 5}, {"shift": -32, "pair": 0}, {"span": "8192", "position": 5000, "pair": 3, "shift": -3, "trained": "4096", "others": True}])
 def test_sinusoid_pair_computes_what_poslib_computes(state):
     got = figure("sinusoid-pair", **state).compute()
     s = {"position": 18, "pair": 1, "width": "8", "base": "10000", "shift": 0, **state}
@@ -173,12 +174,47 @@ def test_sinusoid_pair_computes_what_poslib_computes(state):
     np.testing.assert_allclose([got["omega"], got["wavelength"], got["turned"], got["pairs"]], [omega[k], 2 * np.pi / omega[k], shift * omega[k], d / 2], rtol=1e-12)
     said, panels = (figures.call(f, "sinusoid-pair", state) for f in ("say", "draw"))
     assert f"sine {here[0]:.3f}, cosine {here[1]:.3f}" in said.replace("-0.000", "0.000") or abs(here).min() < 5e-4
-    assert (f"turned by {shift * omega[k]:.3f} rad" in said) == (f"turned by {shift * omega[k]:.3f} rad" in panels[0]) == (shift > 0)
+    for where in (said, panels[0]):
+        shown = re.findall(r"turned by ([\d.]+) rad( backwards)?(?: \((\d+) turns? and ([\d.]+) rad\))?", where)
+        assert len(shown) == (shift != 0) or where is panels[0]      # there it is a picture's label, too
+        for size, back, turns, rest in shown:
+            assert abs(float(size) - abs(shift * omega[k])) <= 6e-4 and abs(float(size) / abs(shift * omega[k]) - 1) < 6e-3 and (back != "") == (shift < 0)
+            assert (turns != "") == (abs(shift * omega[k]) >= 2 * np.pi) or where is panels[0]
+            assert not turns or abs(int(turns) * 2 * np.pi + float(rest) - abs(shift * omega[k])) < 1e-3
     # the tips are where the numbers say: the circle has its centre at (130, 128), radius 92, the cosine upwards
     tips = re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="6"', panels[0])
-    for tip, point in zip(tips, [there, here] if shift else [here]):
+    for tip, point in zip(tips, [there, here] if shift else [here], strict=True):
         np.testing.assert_allclose([float(t) for t in tip], [130 + 92 * point[0], 128 - 92 * point[1]], atol=0.006)
-    assert len(tips) == 1 + (shift > 0)
+
+
+@pytest.mark.parametrize("width, pair, trained, position, seen", [("64", 8, 64, 90, True), ("64", 12, 64, 90, False), ("64", 12, 64, 60, True), ("64", 12, 64, 210, True),
+                                                                  ("8", 3, 512, 600, False), ("8", 3, 0, 60, None)])
+def test_sinusoid_pair_shades_what_training_shows(width, pair, trained, position, seen):
+    state = {"width": width, "pair": pair, "trained": str(trained), "position": position, "span": "1024"}
+    got, said = figure("sinusoid-pair", **state).compute(), figures.call("say", "sinusoid-pair", state)
+    omega = absolute.frequencies(int(width))[pair]
+    visited = np.arange(trained) * omega
+    assert abs(got["arc"] - (min(visited.max(), 2 * np.pi) if trained else 0)) < 1e-12 or got["arc"] == 2 * np.pi and trained * omega >= 2 * np.pi
+    assert ("training text" in said) == (trained > 0) and ("outside" in said) == (seen is False)
+    if seen is not None:
+        near = np.abs((position * omega - visited + np.pi) % (2 * np.pi) - np.pi).min()
+        assert got["seen"] == seen == bool(near <= omega), "as far from all visited points as they are from each other"
+    assert figures.call("draw", "sinusoid-pair", state)[1].count("<rect") == (trained > 0)
+
+
+def test_sinusoid_pair_shows_the_other_hands():
+    for width in (8, 512):
+        panel = figures.call("draw", "sinusoid-pair", {"width": str(width), "others": True, "position": 7, "span": "1024"})[0]
+        omega, found = absolute.frequencies(width), re.findall(r'x2="([\d.]+)" y2="([\d.]+)"[^>]*data-pair="(\d+)"', panel)
+        assert [int(k) for _, _, k in found] == [k for k in range(0, width // 2, max(1, width // 64)) if k != 1]
+        for x, y, k in found:
+            np.testing.assert_allclose([float(x), float(y)], [130 + 92 * np.sin(7 * omega[int(k)]), 128 - 92 * np.cos(7 * omega[int(k)])], atol=0.006)
+    assert "data-pair" not in "".join(figures.call("draw", "sinusoid-pair", {}))
+
+
+def test_sinusoid_pair_does_not_draw_waves_it_cannot_show():
+    fast, slow = (figures.call("draw", "sinusoid-pair", {"span": "8192", "pair": pair})[1] for pair in (0, 2))
+    assert "1,304 turns: too many to draw" in fast and "<polyline" not in fast and slow.count("<polyline") == 2
 
 
 def test_a_range_may_depend_on_another_control():

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from poslib import absolute
-from poslib.absolute import sinusoid
+from poslib.absolute import frequencies, sinusoid
 from poslib.collisions import rounded
 from poslib.lab import causal_mask, collisions, learned_positions, order_blindness, pretrained, results, sinusoids, tasks
 from poslib.lab.model import Transformer
@@ -292,16 +292,59 @@ def test_readings_judge_the_same_targets():
     assert abs(found["block"] - found["moved"]) > 1e-4
     second = [w[:, 64:128] for w in windows]
     assert abs(found["block"] - sinusoids.losses(clock, *second)[-32:].mean()) < 1e-6, "the last 32 of the second 64 bytes"
-    for shifts, same in [((0, 0), "block"), ((64, 64), "moved")]:
-        assert abs(sinusoids.moved_in_part(clock, windows, *shifts) - found[same]) < 1e-6
-    inner = clock.positions
-    parts = [sinusoids.moved_in_part(clock, windows, *shifts) for shifts in [(64, 0), (0, 64)]]
-    assert clock.positions is inner, "the model is as it was"
+    assert abs(sinusoids.second_half(clock, second) - found["block"]) < 1e-9
+    for shift, start, same in [(0, 0, "block"), (0, 64, "moved"), (64, 0, "moved")]:
+        assert abs(sinusoids.moved_in_part(clock, second, "fast+middle+slowest", shift, start) - found[same]) < 1e-6
+    for here, same in [(0, "block"), (64, "moved")]:
+        assert abs(sinusoids.moved_scores(clock, second, here, here) - found[same]) < 1e-6
+    inner, block = clock.positions, clock.blocks[0]
+    parts = {group: sinusoids.moved_in_part(clock, second, group, 64) for group in ("fast", "middle", "slowest")}
+    assert clock.positions is inner and clock.blocks[0] is block, "the model is as it was"
     del clock.positions
     code = sinusoid(torch.arange(128), 64).float()
-    for part, first, then in [(parts[0], code[64:], code[:64]), (parts[1], code[:64], code[64:])]:
-        clock.positions = lambda at: torch.cat([first[:, :18], then[:, 18:]], 1)     # nine pairs finish a turn in 64 steps  # noqa: B023
-        assert abs(part - sinusoids.losses(clock, *second)[-32:].mean()) < 1e-6
+    turn = 2 * np.pi / frequencies(64)
+    for group, low, high in [("fast", 0, 64), ("middle", 64, 512), ("slowest", 512, 1e9)]:
+        moved = torch.tensor(np.repeat((turn > low) & (turn <= high), 2))
+        clock.positions = lambda at: torch.where(moved, code[64:], code[:64])     # noqa: B023
+        assert abs(parts[group] - sinusoids.second_half(clock, second)) < 1e-6
+    assert [int(sinusoids.hands(group).sum()) for group in parts] == [9, 7, 16]
+
+
+def test_only_the_scores_read_another_clock():
+    """Layer 1's values and the stream keep the old one: with uniform attention nothing is left of the move."""
+    model = Transformer(vocabulary=256, width=64, causal=True, position="sinusoid", position_scale=5.0, seed=1)
+    windows = [w[:, :64] for w in sinusoids.held_out_windows(3, 256)]
+    assert abs(sinusoids.moved_scores(model, windows, 64, 0) - sinusoids.second_half(model, windows)) > 1e-5
+    with torch.no_grad():
+        model.blocks[0].qkv.weight[:128] = 0
+    assert abs(sinusoids.moved_scores(model, windows, 64, 0) - sinusoids.second_half(model, windows)) < 1e-6
+    assert abs(sinusoids.moved_scores(model, windows, 0, 64) - sinusoids.second_half(model, windows, torch.arange(64) + 64)) < 1e-6
+
+
+def test_the_parts_of_a_score_add_up():
+    model = Transformer(vocabulary=256, width=64, causal=True, position="sinusoid", seed=3)
+    with torch.no_grad():
+        model.blocks[0].norm1.weight.normal_(generator=torch.Generator().manual_seed(0))
+        model.blocks[0].norm1.bias.normal_(generator=torch.Generator().manual_seed(1))
+        tokens = sinusoids.held_out_windows(2, 64)[0]
+        parts = sinusoids.score_parts(model, tokens)
+        q, k, _ = model.blocks[0].qkv(model.blocks[0].norm1(model.embed(tokens))).chunk(3, dim=-1)
+    np.testing.assert_allclose(parts.sum(1)[1], q[..., 32:] @ k[..., 32:].mT / 32**0.5, atol=1e-5)
+    seen = torch.ones(64, 64).tril().bool()
+    sizes = np.array(sinusoids.part_sizes(model, tokens))
+    rows = [parts[1, 2, w, i, :i + 1] for w in range(2) for i in range(64)]
+    assert abs(sizes[1, 2] - sum(((r - r.mean()) ** 2).sum() for r in rows) / seen.sum() / 2) < 1e-5
+    model.position_scale = 0.0
+    assert np.abs(np.array(sinusoids.part_sizes(model, tokens))[:, :3]).max() < 1e-9, "without a code words are all"
+
+
+def test_scrambled_positions_are_the_same_in_another_order():
+    at = sinusoids.scrambled(4, 32)
+    assert (at.sort(1)[0] == torch.arange(32)).all() and len({tuple(row) for row in at.tolist()}) == 4
+    model = Transformer(vocabulary=256, width=64, causal=True, position="sinusoid", seed=1)
+    windows = sinusoids.held_out_windows(70, 32)
+    rows = sinusoids.losses(model, *windows, torch.arange(32).repeat(70, 1) + 3)
+    assert (rows - sinusoids.losses(model, *windows, torch.arange(32) + 3)).abs().max() < 1e-6, "a row of positions for each window"
 
 
 def test_stored_sinusoids_have_every_reading():
@@ -309,6 +352,7 @@ def test_stored_sinusoids_have_every_reading():
     assert stored["L"] == 64 and {k: len(v) for k, v in stored["runs"].items()} == {"sinusoid": 5, "learned": 5}
     for run in stored["runs"]["sinusoid"]:
         assert len(run["by_place"]) == len(run["by_place_in_blocks"]) == 256 and len(run["by_start"]) == len(stored["starts"])
+        assert set(run["moved_part"]) == set(sinusoids.GROUPS) and set(run["ahead_seen"]) == set(run["ahead_unseen"]) == set(sinusoids.AHEAD)
         # windows of 2L and 4L begin with the same bytes: places 32 to 63 of the second block are the targets of "block", those of 96 to 127 of "whole"
         assert abs(np.mean(run["by_place_in_blocks"][96:128]) - run["block"]) < 2e-4 and abs(np.mean(run["by_place"][96:128]) - run["whole"]) < 2e-4
         assert abs(np.mean(run["by_place"][:64]) - np.mean(run["by_place_in_blocks"][:64])) < 2e-4
