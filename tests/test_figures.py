@@ -242,7 +242,7 @@ def test_learned_table_keeps_the_digits_of_the_weights(minilm_table):
             assert np.abs(np.subtract(*steps)).max() <= 1
 
 
-@pytest.mark.parametrize("position, lag, axes", [(0, 1, "1-2"), (1, 6, "3-4"), (100, 6, "8-9"), (127, 128, "2-3"), (300, 255, "1-3"), (509, 2, "5-6"), (511, 3, "1-2")])
+@pytest.mark.parametrize("position, lag, axes", [(0, 1, "1-2"), (1, 6, "3-4"), (100, 6, "8-10"), (127, 128, "2-3"), (300, 255, "1-3"), (509, 2, "5-6"), (511, 3, "1-2")])
 def test_learned_table_computes_what_the_weights_say(minilm_table, position, lag, axes):
     state = {"position": position, "lag": lag, "axes": axes}
     got = figure("learned-table", **state).compute()
@@ -255,13 +255,18 @@ def test_learned_table_computes_what_the_weights_say(minilm_table, position, lag
     np.testing.assert_allclose(got["lengths"], lengths[[position, other]], atol=1e-3)
     nearest = int(np.where(np.arange(512) == position, np.inf, apart).argmin())
     assert got["nearest"] == nearest and got["adjacent"] == (abs(nearest - position) == 1)
-    two = learned_positions.axes_of(rows, 9)[[int(a) - 1 for a in axes.split("-")]]
+    first, second = map(int, axes.split("-"))
+    held = np.diff(learned_positions.held_by(rows), prepend=0)
+    np.testing.assert_allclose(got["shares"], held[[first - 1, second - 1]], atol=1e-3)
+    two = learned_positions.axes_of(rows, 10)[[int(a) - 1 for a in axes.split("-")]]
     found, right = np.array(got["map"]), rows @ two.T
     np.testing.assert_allclose(found * np.sign((found * right).sum(0)), right, atol=2e-3)       # an axis has two directions
     said = figures.call("say", "learned-table", state)
-    assert f"Rows {position} and {other}, {lag} {'back' if other < position else 'further on'}: cosine {got['cosine']:.2f}, distance {got['distance']:.2f}." in said.replace("-0.00", "0.00")
+    assert f"Rows {position} and {other}, {lag} {f'back (there is no row {position + lag})' if other < position else 'further on'}: cosine {got['cosine']:.2f}, distance {got['distance']:.2f}." in said.replace("-0.00", "0.00")
     assert f"nearest to row {position} is row {nearest}, {'a' if got['adjacent'] else 'not a'} neighbour" in said
     assert ("long row" in said) == bool({0, 511} & {position, other})
+    if 0 in (position, other):
+        assert "most of that lies on axis 11" in said and np.abs(learned_positions.axes_of(rows, 11)[-1] @ rows[0]) > 0.9 * lengths[0]
 
 
 def test_helpers_are_no_figures_and_come_with_every_figure():

@@ -408,6 +408,9 @@ def test_readouts_and_explained_variance():
     states = [[table + part, (table + part)[..., ::-1], e[i] + np.zeros((300, 9, 6))] for i, part in enumerate(e)]
     found = learned_positions.by_depth(*states, np.arange(9), table)
     assert min(found["vector"][:2]) > 0.9 and abs(found["vector"][2]) < 0.05 and found["own"][2] < 0.05
+    assert abs(found["along"][0] - found["own"][0]) < 0.05 and abs(found["shift"][0]) < 0.2
+    moved = learned_positions.by_depth(*[[s[0], s[0] - 2 * s[0].std((0, 1))] for s in states], np.arange(9), table)
+    assert moved["first"][1] < 0 and abs(moved["along"][1] - moved["along"][0]) < 1e-6 and abs(moved["shift"][1]) > 1, "an offset alone leaves r² as it was"
     assert abs(found["own"][0] - found["own"][1]) < 1e-6 and found["first"][1] < found["own"][1] - 0.3, "a permuted state needs another read-out"
 
 
@@ -434,9 +437,37 @@ def test_neighbours_lags_and_waves():
     assert learned_positions.neighbours(rows[:40]) == 1 and learned_positions.neighbours(np.random.default_rng(0).normal(size=(60, 60))) < 0.15
     lags = learned_positions.by_lag(learned_positions.cosines(rows))
     np.testing.assert_allclose(lags, (np.cos(2 * np.pi * np.arange(512) / 18) + np.cos(2 * np.pi * np.arange(512) / 55)) / 2, atol=1e-12)
-    found, white = learned_positions.in_bands(learned_positions.spectrum(rows))
-    assert found[2] + found[3] > 0.99 and sum(white) < 0.25
+    found = learned_positions.in_bands(learned_positions.spectrum(rows))
+    assert found[1] + found[2] > 0.99 and max(found[0], found[3]) < 0.005
+    walk = np.mean(learned_positions.walks(5), axis=0)
+    assert walk[0] > 0.85 and walk[3] < 0.005 and abs(learned_positions.walks(1)[0][0] - learned_positions.walks(1, seed=1)[0][0]) > 1e-6
+    for axes, turn in (((1, 2), 18), ((3, 4), 55)):
+        some = np.stack([f(2 * np.pi * np.arange(512) / period) * size for period, size in ((18, 2), (55, 1)) for f in (np.sin, np.cos)], 1)
+        turned, varies = learned_positions.rounds(some, *axes)
+        assert abs(turned - turn) < 0.2 and varies < 0.05
+    assert learned_positions.farther_is_nearer(np.arange(512.0)[:, None], 3, 5) == 0 and learned_positions.farther_is_nearer(np.stack([np.sin(0.4 * np.pi * np.arange(512)), np.cos(0.4 * np.pi * np.arange(512))], 1), 3, 5) == 1
     assert np.abs(learned_positions.held_by(rows)[3] - 1) < 1e-9
+
+
+def test_a_turned_table_keeps_its_geometry_alone():
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(30, 12)) * np.linspace(3, 0.1, 12)
+    turned = learned_positions.rotated(table, 1)
+    assert np.abs(turned @ turned.T - table @ table.T).max() < 1e-9 and np.abs(turned - table).max() > 0.1
+    assert np.abs(turned - learned_positions.rotated(table, 2)).max() > 0.1
+    words = rng.normal(size=(40, 12)) + 5
+    same = learned_positions.of_means(words, words, 3)
+    assert abs(same["cosine"] - 1) < 1e-9 and abs(same["overlap"] - 1) < 1e-9
+    assert learned_positions.of_means(words, table - table.mean(0) + np.eye(12)[0] - np.eye(12)[1], 3)["cosine"] < 0.5
+
+
+def test_what_weight_decay_leaves_of_an_unread_row():
+    model = Transformer(vocabulary=16, position="learned", max_length=48, seed=0)
+    before = model.positions.weight.detach().clone()
+    learned_positions.train(learned_positions.Placed(model), lambda generator: learned_positions.copying(torch.zeros(2, dtype=torch.long), generator), steps=60)
+    left = model.positions.weight.detach()[24:] / before[24:]
+    np.testing.assert_allclose(left, learned_positions.decay(60), rtol=1e-5)
+    assert 0.93 < learned_positions.decay(4000) < 0.94
 
 
 @pytest.fixture(scope="module")
@@ -481,9 +512,13 @@ def test_minilm_without_its_table_is_blind(weights):
 
 def test_stored_facts_about_the_real_table_come_from_its_weights(weights):
     stored, now = results.load("learned_positions")["real"], learned_positions.real_facts()
+    flat = lambda value: [x for part in value.values() for x in part] if isinstance(value, dict) else np.ravel(value)  # noqa: E731
     for name, value in now.items():
-        np.testing.assert_allclose(np.ravel(stored[name]), np.ravel(value), atol=2e-3, err_msg=name)
+        np.testing.assert_allclose(flat(stored[name]), flat(value), atol=2e-3, err_msg=name)
     words, table = learned_positions.real_tables()
+    means = learned_positions.of_means(words, table)
+    assert all(abs(stored["means"][name] - value) < 2e-3 for name, value in means.items())
+    np.testing.assert_allclose(stored["walks"][:3], learned_positions.walks(3), atol=1e-4)
     again = learned_positions.overlaps(words, table, (10,), draws=1)["10"]
     assert abs(again["found"] - stored["overlap"]["10"]["found"]) < 2e-4 and abs(again["variance"] - stored["overlap"]["10"]["variance"]) < 2e-4
 
@@ -493,6 +528,10 @@ def test_stored_learned_positions_have_all_their_parts():
     assert set(stored["copy"]) == set(learned_positions.SHARES) and all(len(runs) == 5 for runs in stored["copy"].values())
     assert all(len(s["right"]) == 25 for runs in stored["copy"].values() for s in runs)
     assert len(stored["text"]) == 5 and [look["step"] for look in stored["text"][0]["looks"]] == list(learned_positions.LOOKS)
+    real = stored["real"]
+    assert real["made"]["command"].endswith("learned_positions real") and "'made' within it" in stored["what"], "the parts say when they were computed"
+    assert all(len(real["shift"][base][c]) == 7 for base in "01" for c in map(str, learned_positions.SHIFTS))
+    assert len(real["separate_rotated"]) == len(real["depth"]) == 3 and all(len(d["along"]) == 7 for d in real["depth"])
     start = stored["text"][2]["looks"][0]
     table = Transformer(vocabulary=257, width=64, position="learned", max_length=72, position_scale=0.2, seed=2).positions.weight.detach().numpy()
     assert abs(start["neighbours"] - learned_positions.neighbours(table[list(learned_positions.READ)])) < 1e-3

