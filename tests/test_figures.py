@@ -484,15 +484,17 @@ def test_a_slider_of_python_and_the_figure_follow_each_other(monkeypatch):
     space = {"figure": figure}
     exec(cell.source, space)
     slider, clock, shown = space["slider"], space["clock"], space["shown"]
-    assert slider.value == clock.state["position"] == 18 and slider in shown.children and clock in shown.children
-    slider.value = 40                                           # Python moves the figure
-    assert clock.state["position"] == 40 and clock.state["shift"] == 12
-    clock.state = {**clock.state, "position": 7, "pair": 2}     # the reader moves the figure
+    assert slider.value == clock.state["shift"] == 12 and slider in shown.children and clock in shown.children
+    slider.value = -20                                          # Python moves the figure
+    assert clock.state["shift"] == -20 and clock.state["position"] == 18
+    clock.state = {**clock.state, "shift": 7, "pair": 2}        # the reader moves the figure
     assert slider.value == 7 and clock.state["pair"] == 2
+    lowest, highest = (complete["shift"] for complete in (figures.call("complete", "sinusoid-pair", {"shift": s}) for s in (-999, 999)))
+    assert (slider.min, slider.max) == (lowest, highest), "neither cuts off what the other shows"
     monkeypatch.setenv("POSLIB_STATIC", "1")
     space = {"figure": figure}
     exec(cell.source, space)
-    assert space["shown"].state == {"shift": 12} and "slider" not in space
+    assert space["shown"].state == {"shift": 12, "others": True} and "slider" not in space
 
 
 def test_finite_numbers_only():
