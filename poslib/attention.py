@@ -202,11 +202,7 @@ def _scores(xp, q, k, scale, bias):
     if q.ndim < 2 or k.ndim < 2 or q.shape[-1] != k.shape[-1] or q.shape[-1] == 0:
         raise ValueError(f"q has shape {tuple(q.shape)}, k {tuple(k.shape)}: "
                          "both need (..., length, width) with the same width, at least 1")
-    if scale is None:
-        scale = 1 / math.sqrt(q.shape[-1])
-    elif isinstance(scale, bool) or not isinstance(scale, numbers.Real) or not math.isfinite(scale):
-        raise ValueError(f"scale is {scale!r}; allowed is a finite number, or None for 1/sqrt(width)")
-    scale = float(scale)
+    scale = _scale(scale, q.shape[-1])
     arrays.broadcast("q", q.shape[:-2], "k", k.shape[:-2])
     wide = arrays.wide(xp, q.dtype)
     s = xp.matmul(xp.astype(q, wide), xp.matrix_transpose(xp.astype(k, wide))) * scale
@@ -216,6 +212,15 @@ def _scores(xp, q, k, scale, bias):
     arrays.floats(xp, bias=bias)
     arrays.fits("bias", bias.shape, s.shape)
     return s + xp.astype(bias, wide)
+
+
+def _scale(scale, width):
+    """Factor on dot products of vectors of `width` channels, as a Python float."""
+    if scale is None:
+        return 1 / math.sqrt(width)
+    if isinstance(scale, bool) or not isinstance(scale, numbers.Real) or not math.isfinite(scale):
+        raise ValueError(f"scale is {scale!r}; allowed is a finite number, or None for 1/sqrt(width)")
+    return float(scale)
 
 
 def _softmax(xp, s, mask):

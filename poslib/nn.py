@@ -12,9 +12,9 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("poslib.nn needs torch: pip install torch") from error
 
-from poslib import _arrays as arrays, absolute, rotary
+from poslib import _arrays as arrays, absolute, attention, relative, rotary
 
-__all__ = ["LearnedPositions", "Rotary", "SinusoidalPositions"]
+__all__ = ["LearnedPositions", "Rotary", "ShawRelative", "SinusoidalPositions", "T5Bias"]
 
 
 class LearnedPositions(torch.nn.Module):
@@ -39,10 +39,7 @@ class LearnedPositions(torch.nn.Module):
         super().__init__()
         arrays.whole("rows", rows, at_least=1)
         arrays.whole("width", width, at_least=1)
-        self.weight = torch.nn.Parameter(torch.empty(rows, width, device=device, dtype=dtype))
-        if not 0 <= std < float("inf"):
-            raise ValueError(f"std is {std!r}; allowed is a finite number of at least 0")
-        torch.nn.init.normal_(self.weight, std=std)
+        self.weight = _table(rows, width, std, device, dtype)
 
     def forward(self, positions):
         """Rows of the table; see `poslib.absolute.lookup`, which refuses a position that it does not have.
@@ -149,3 +146,80 @@ class Rotary(torch.nn.Module):
 
     def extra_repr(self):
         return f"width={self.width}, layout={self.layout!r}, base={self.base}"
+
+
+class T5Bias(torch.nn.Module):
+    """A trained bias of each head for each bucket of lags.  For self-attention; T5's cross-attention has none.
+
+    Parameters
+    ----------
+    buckets : int
+    heads : int, at least 1
+    max_distance, bidirectional
+        See `poslib.relative.t5_buckets`.
+    std, device, dtype
+        See `LearnedPositions`.
+
+    Notes
+    -----
+    The table is the parameter `weight`, (buckets, heads), so that T5's ``relative_attention_bias`` loads.
+    """
+
+    def __init__(self, buckets, heads, *, max_distance=128, bidirectional=False, std=0.02, device=None, dtype=None):
+        super().__init__()
+        relative._t5_sizes(buckets, max_distance, bidirectional)
+        arrays.whole("heads", heads, at_least=1)
+        self.weight = _table(buckets, heads, std, device, dtype)
+        self.max_distance, self.bidirectional = max_distance, bidirectional
+
+    def forward(self, positions, key_positions=None):
+        """See `poslib.relative.t5_bias`; `key_positions` are `positions` unless given."""
+        keys_at = positions if key_positions is None else key_positions
+        return relative.t5_bias(positions, keys_at, self.weight, max_distance=self.max_distance,
+                                bidirectional=self.bidirectional)
+
+    def extra_repr(self):
+        buckets, heads = self.weight.shape
+        return f"buckets={buckets}, heads={heads}, max_distance={self.max_distance}, bidirectional={self.bidirectional}"
+
+
+class ShawRelative(torch.nn.Module):
+    """Attention with trained vectors for each clipped distance, added to keys and to values.
+
+    Parameters
+    ----------
+    clip : int, at least 0
+        Distances beyond share the vectors of the last.
+    width, value_width : int, at least 1
+        Of a head; the same unless given.  All heads share the vectors.
+    std, device, dtype
+        See `LearnedPositions`.
+    """
+
+    def __init__(self, clip, width, value_width=None, *, std=0.02, device=None, dtype=None):
+        super().__init__()
+        arrays.whole("clip", clip, at_least=0)
+        value_width = width if value_width is None else value_width
+        for name, size in (("width", width), ("value_width", value_width)):
+            arrays.whole(name, size, at_least=1)
+        self.keys, self.values = (_table(2 * clip + 1, n, std, device, dtype) for n in (width, value_width))
+
+    def forward(self, q, k, v, positions, key_positions=None, mask=None):
+        """Output and weights, as of `poslib.attention.attention`; see `poslib.relative.shaw_scores` for the positions."""
+        at = positions, positions if key_positions is None else key_positions
+        wide = torch.float64 if q.dtype == torch.float64 else torch.float32     # one rounding, at the end
+        wide_q = q.to(wide)
+        output, weights = attention.attention(wide_q, k.to(wide), v.to(wide), mask=mask,
+                                              bias=relative.shaw_scores(wide_q, self.keys.to(wide), *at))
+        output = output + relative.shaw_values(weights, self.values.to(wide), *at)
+        return output.to(q.dtype), weights.to(q.dtype)
+
+    def extra_repr(self):
+        return f"clip={self.keys.shape[0] // 2}, width={self.keys.shape[1]}, value_width={self.values.shape[1]}"
+
+
+def _table(rows, width, std, device, dtype):
+    """A parameter with normal values of standard deviation `std`."""
+    if not 0 <= std < float("inf"):
+        raise ValueError(f"std is {std!r}; allowed is a finite number of at least 0")
+    return torch.nn.Parameter(torch.nn.init.normal_(torch.empty(rows, width, device=device, dtype=dtype), std=std))

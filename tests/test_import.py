@@ -26,6 +26,12 @@ def test_import_loads_neither_torch_nor_triton_nor_numpy():
     ("collisions", "w = numpy.array([1.0]); collisions.distance(numpy.arange(3), w); collisions.nearest_lag(w, 9); "
                    "collisions.collision_counts(w, 9, .1); collisions.merged_positions(1.0, 9, 'bf16'); "
                    "collisions.angle_error(numpy.arange(3), w, 'fp16', 'all')"),
+    ("relative", "i = numpy.arange(3); x = numpy.ones((3, 3)); f = numpy.ones(2); t = numpy.ones((4, 2)); "
+                 "relative.alibi_bias(i, i, relative.alibi_slopes(2)); relative.t5_bias(i, i, t, bidirectional=True); "
+                 "relative.shaw_values(relative.shaw_scores(x, x, i, i), x, i, i); relative.skew(x); "
+                 "relative.transformer_xl_scores(x, x, numpy.ones((5, 3)), x[0], x[0], i, i, first_lag=-2); "
+                 "relative.kerple_bias(i, i, f, f, kind='log'); "
+                 "relative.fire_bias(i, i, lambda y: y * f, c=1.0, threshold=2.0)"),
     ("rotary", "rotary.rotate(numpy.ones((3, 4)), numpy.arange(3), layout='half')"),
 ])
 def test_the_core_needs_numpy_alone(module, call):

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from conftest import bad_input_test
-from poslib import absolute, nn, rotary
+from poslib import absolute, nn, relative, rotary
+from poslib.attention import attention, causal_mask
 
 IDS = torch.tensor([0, 3, 7, 1])
 FAR = torch.tensor([256, 257, 4095, 10**6])
@@ -90,7 +91,45 @@ def test_decoding_one_by_one_is_the_same_as_all_at_once(layout):
     assert torch.equal(step_q, full_q[:, :, 5:]) and torch.equal(step_k, full_k)
 
 
+def test_t5_bias_is_the_function_of_its_table():
+    module = nn.T5Bias(8, 3, max_distance=9, bidirectional=True, std=1.0)
+    assert list(module.state_dict()) == ["weight"] and module.weight.shape == (8, 3)
+    late = torch.tensor([[7], [2]])
+    assert torch.equal(module(IDS), relative.t5_bias(IDS, IDS, module.weight, max_distance=9, bidirectional=True))
+    assert torch.equal(module(late, IDS), relative.t5_bias(late, IDS, module.weight, max_distance=9, bidirectional=True))
+    assert torch.equal(module(late, IDS)[0], module(IDS)[:, 2:3])            # decoding
+    module(IDS).sum().backward()
+    assert module.weight.grad.sum() == 3 * 16 and module.bfloat16()(IDS).dtype == torch.bfloat16
+    embedding = torch.nn.Embedding(32, 4)
+    module = nn.T5Bias(32, 4)
+    module.load_state_dict(embedding.state_dict())
+    buckets = relative.t5_buckets(IDS[:, None] - IDS[None, :])
+    assert torch.equal(module(IDS), embedding(buckets).permute(2, 0, 1))
+
+
+def test_shaw_relative_adds_its_vectors_to_keys_and_values():
+    module, mask = nn.ShawRelative(2, 8, 5, std=1.0), causal_mask(4, like=torch.empty(0))
+    q, k, v = draw(2, 3, 4, 8), draw(2, 3, 4, 8, seed=1), draw(2, 3, 4, 5, seed=2)
+    output, weights = module(q, k, v, torch.arange(4), mask=mask)
+    index = (torch.arange(4)[None, :] - torch.arange(4)[:, None]).clamp(-2, 2) + 2
+    for i in range(4):
+        want, w = attention(q[:, :, i:i + 1], k + module.keys[index[i]], v + module.values[index[i]], mask=mask[i:i + 1])
+        torch.testing.assert_close(output[:, :, i:i + 1], want)
+        torch.testing.assert_close(weights[:, :, i:i + 1], w)
+    last, _ = module(q[:, :, 3:], k, v, torch.tensor([3]), key_positions=torch.arange(4))
+    torch.testing.assert_close(last, output[:, :, 3:])
+    output.sum().backward()
+    assert module.keys.grad[:3].abs().min() > 0 and module.values.grad[:3].abs().min() > 0       # later keys are hidden
+    assert {n: tuple(p.shape) for n, p in module.named_parameters()} == {"keys": (5, 8), "values": (5, 5)}
+    half, _ = module(q.bfloat16(), k.bfloat16(), v.bfloat16(), torch.arange(4), mask=mask)
+    wide, _ = module(q.bfloat16().float(), k.bfloat16().float(), v.bfloat16().float(), torch.arange(4), mask=mask)
+    assert torch.equal(half, wide.bfloat16())                                                    # one rounding
+    assert module.double()(q.double(), k.double(), v.double(), torch.arange(4))[0].dtype == torch.float64
+
+
 def test_representations_name_the_settings():
+    assert repr(nn.T5Bias(8, 3)) == "T5Bias(buckets=8, heads=3, max_distance=128, bidirectional=False)"
+    assert repr(nn.ShawRelative(2, 8)) == "ShawRelative(clip=2, width=8, value_width=8)"
     assert repr(nn.Rotary(8, layout="half")) == "Rotary(width=8, layout='half', base=10000.0)"
     assert repr(nn.SinusoidalPositions(6)) == "SinusoidalPositions(width=6, base=10000.0, form='paper')"
     assert repr(nn.LearnedPositions(5, 2).resize(7)) == "LearnedPositions(rows=7, width=2)"
@@ -110,6 +149,15 @@ BAD = {  # what is passed -> error and a piece of its message
     "std nan": (lambda: nn.LearnedPositions(2, 3, std=float("nan")), ValueError, r"std is nan"),
     "float ids": (lambda: nn.LearnedPositions(2, 3)(torch.ones(2)), TypeError, r"positions has dtype torch\.float32; allowed are integers"),
     "resize": (lambda: nn.LearnedPositions(2, 3).resize(1), ValueError, r"rows is 1, the table has 2"),
+    "buckets at once": (lambda: nn.T5Bias(33, 4, bidirectional=True), ValueError, r"buckets is 33; allowed are even numbers"),
+    "distance at once": (lambda: nn.T5Bias(32, 4, max_distance=16), ValueError, r"max_distance is 16; allowed is at least 17"),
+    "heads": (lambda: nn.T5Bias(32, 0), ValueError, r"heads is 0; allowed is at least 1"),
+    "bias std": (lambda: nn.T5Bias(32, 4, std=-1), ValueError, r"std is -1"),
+    "clip": (lambda: nn.ShawRelative(-1, 4), ValueError, r"clip is -1; allowed is at least 0"),
+    "shaw width": (lambda: nn.ShawRelative(2, 0), ValueError, r"width is 0; allowed is at least 1"),
+    "shaw value width": (lambda: nn.ShawRelative(2, 4, 2.0), TypeError, r"value_width is 2\.0; allowed is a whole number"),
+    "shaw std": (lambda: nn.ShawRelative(2, 4, std=float("inf")), ValueError, r"std is inf"),
+    "shaw queries": (lambda: nn.ShawRelative(2, 8)(Q, Q, Q, IDS[:2], IDS), ValueError, r"lags of shape \(2, 4\), q has shape \(1, 1, 4, 8\)"),
     "base at once": (lambda: nn.SinusoidalPositions(4, base=0), ValueError, r"base is 0; allowed"),
     "form at once": (lambda: nn.SinusoidalPositions(4, form="mixed"), ValueError, r"form is 'mixed'; allowed are 'paper'"),
     "dtype": (lambda: nn.SinusoidalPositions(4)(IDS, dtype=torch.int32), TypeError, r"dtype is torch\.int32; allowed are float dtypes"),
