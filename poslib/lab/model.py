@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from poslib.attention import attention, causal_mask, merge_heads, split_heads
 from poslib.lab._torch import torch
-from poslib.nn import LearnedPositions, SinusoidalPositions
+from poslib.lab.encodings import encoding
+from poslib.positions import lags
 
 nn = torch.nn
 
-__all__ = ["POSITIONS", "Transformer"]
-
-POSITIONS = ("none", "learned", "sinusoid")
+__all__ = ["Transformer"]
 
 
 class Block(nn.Module):
@@ -24,10 +23,12 @@ class Block(nn.Module):
         self.out = nn.Linear(width, width, bias=False)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
-    def forward(self, x, mask):
+    def forward(self, x, mask, encoding, positions, layer):
         q, k, v = (split_heads(t, self.heads) for t in self.qkv(self.norm1(x)).chunk(3, dim=-1))
-        heads, _ = attention(q, k, v, mask=mask)
-        x = x + self.out(merge_heads(heads))
+        q, k = encoding.turn(q, k, positions)
+        heads, weights = attention(q, k, v, mask=mask, bias=encoding.bias(q, positions, layer))
+        more = encoding.mix(weights, positions, layer)
+        x = x + self.out(merge_heads(heads if more is None else heads + more))
         return x + self.mlp(self.norm2(x))
 
 
@@ -43,12 +44,14 @@ class Transformer(nn.Module):
     width, heads, layers : int
     causal : bool
         Whether a position sees later ones.
-    position : {"none", "learned", "sinusoid"}
-        "learned" adds a trained vector to each place's token, "sinusoid" a fixed one.
+    position : str
+        One of `poslib.lab.encodings.ENCODINGS`.
     max_length : int, optional
         Rows of the learned table; needed for it.
     position_scale : float
-        Standard deviation of the table's first values, or the factor of the sinusoids; the tokens' deviation is 0.5.
+        Standard deviation of the learned table's first values, or the factor of the sinusoids; the tokens' deviation is 0.5.
+    settings : dict, optional
+        Other settings of the encoding, such as ``{"slopes": (1, 0.25)}`` for "alibi".
     seed : int
         Of the weights; the global generator is left as it was.
 
@@ -58,23 +61,17 @@ class Transformer(nn.Module):
     """
 
     def __init__(self, *, vocabulary, outputs=None, width=32, heads=2, layers=2, causal=False,
-                 position="none", max_length=None, position_scale=0.5, seed=0):
+                 position="none", max_length=None, position_scale=0.5, settings=None, seed=0):
         super().__init__()
-        if position not in POSITIONS:
-            raise ValueError(f"position is {position!r}; allowed are {', '.join(POSITIONS)}")
         if width % heads:
             raise ValueError(f"width is {width}; allowed are multiples of heads = {heads}")
-        if position == "learned" and max_length is None:
-            raise ValueError("max_length is None; a learned table needs its number of rows")
         self.causal = causal
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.embedding = nn.Embedding(vocabulary, width)
-            self.positions, self.position_scale = None, position_scale
-            if position == "learned":
-                self.positions = LearnedPositions(max_length, width)
-            elif position == "sinusoid":
-                self.positions = SinusoidalPositions(width)
+            self.positions = encoding(position, width=width, heads=heads, layers=layers, causal=causal, max_length=max_length,
+                                      **{"learned": {"std": position_scale}, "sinusoid": {"factor": position_scale}}.get(position, {}),
+                                      **(settings or {}))
             self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
             self.norm = nn.LayerNorm(width)
             self.head = nn.Linear(width, vocabulary if outputs is None else outputs, bias=False)
@@ -86,16 +83,17 @@ class Transformer(nn.Module):
                     nn.init.normal_(last.weight, std=0.04 / (2 * layers) ** 0.5)
 
     def embed(self, tokens, positions=None):
-        """What enters the first layer: the tokens' vectors and, added to them, those of the positions."""
-        x = self.embedding(tokens)
-        if self.positions is None:
-            return x
+        """What enters the first layer: the tokens' vectors, with what the encoding adds."""
         if positions is None:
             positions = torch.arange(tokens.shape[-1], device=tokens.device)
-        code = self.positions(positions)
-        return x + (code if isinstance(self.positions, LearnedPositions) else self.position_scale * code.to(x.dtype))
+        return self.positions.embed(self.embedding(tokens), positions)
 
-    def hidden(self, tokens, positions=None):
+    def code(self, positions):
+        """What the encoding adds to the tokens' vectors at these positions: (..., width), zeros if nothing."""
+        width = self.embedding.weight.shape[1]
+        return self.positions.embed(self.embedding.weight.new_zeros(*positions.shape, width), positions)
+
+    def hidden(self, tokens, positions=None, *, window=None):
         """States after each layer, what enters the first one before them: layers + 1 tensors of (batch, length, width).
 
         Parameters
@@ -103,14 +101,22 @@ class Transformer(nn.Module):
         tokens : integer tensor, shape (batch, length)
         positions : integer tensor, shape (length,) or (batch, length), optional
             0, 1, 2, … unless given.
+        window : int, optional
+            A place sees no key that stands this many places before it, or more.
         """
+        length = tokens.shape[-1]
+        place = torch.arange(length, device=tokens.device)
+        positions = place if positions is None else positions
         x = self.embed(tokens, positions)
-        mask = causal_mask(tokens.shape[-1], like=x) if self.causal else None
+        mask = causal_mask(length, like=x) if self.causal else None
+        if window is not None:
+            near = lags(place, place) < window
+            mask = near if mask is None else mask & near
         states = [x]
-        for block in self.blocks:
-            states.append(block(states[-1], mask))
+        for layer, block in enumerate(self.blocks):
+            states.append(block(states[-1], mask, self.positions, positions, layer))
         return states
 
-    def forward(self, tokens, positions=None):
+    def forward(self, tokens, positions=None, *, window=None):
         """Logits at every place, shape (batch, length, outputs)."""
-        return self.head(self.norm(self.hidden(tokens, positions)[-1]))
+        return self.head(self.norm(self.hidden(tokens, positions, window=window)[-1]))

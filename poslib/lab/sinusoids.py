@@ -13,9 +13,9 @@ from poslib.absolute import frequencies, sinusoid
 from poslib.attention import attention, merge_heads, split_heads
 from poslib.lab import results, tasks
 from poslib.lab._torch import torch
+from poslib.lab.encodings import Encoding
 from poslib.lab.model import Transformer
 from poslib.lab.training import cross_entropy, one_thread, train
-from poslib.nn import LearnedPositions
 
 SEEDS = range(5)
 KINDS = ("sinusoid", "learned")
@@ -66,15 +66,15 @@ def readings(model, windows):
             "block": second_half(model, last), "moved": second_half(model, last, at + L)}
 
 
-class _Moved(torch.nn.Module):
+class _Moved(Encoding):
     """Sinusoids whose pairs in `mask` stand `shift` positions further on than the others."""
 
     def __init__(self, inner, mask, shift):
         super().__init__()
         self.inner, self.columns, self.shift = inner, mask.repeat_interleave(2), shift
 
-    def forward(self, positions):
-        return torch.where(self.columns, self.inner(positions + self.shift), self.inner(positions))
+    def embed(self, x, positions):
+        return torch.where(self.columns, self.inner.embed(x, positions + self.shift), self.inner.embed(x, positions))
 
 
 def moved_in_part(model, windows, group, shift, start=0):
@@ -94,7 +94,7 @@ class _OtherScores(torch.nn.Module):
         super().__init__()
         self.block, self.extra = block, extra
 
-    def forward(self, x, mask):
+    def forward(self, x, mask, *_):
         block = self.block
         q, k, _ = (split_heads(t, block.heads) for t in block.qkv(block.norm1(x + self.extra)).chunk(3, dim=-1))
         v = split_heads(block.qkv(block.norm1(x)).chunk(3, dim=-1)[2], block.heads)
@@ -105,7 +105,7 @@ class _OtherScores(torch.nn.Module):
 def moved_scores(model, windows, scores, rest):
     """`second_half` where layer 1's queries and keys read the clock from position `scores` on, and all else from `rest` on."""
     at, block = torch.arange(windows[0].shape[1]), model.blocks[0]
-    extra = model.position_scale * (model.positions(at + scores) - model.positions(at + rest))
+    extra = model.code(at + scores) - model.code(at + rest)
     model.blocks[0] = _OtherScores(block, extra.detach())
     try:
         return second_half(model, windows, at + rest)
@@ -122,9 +122,7 @@ def scrambled(count, length, seed=98):
 def position_scores(model, head, start=0, length=L):
     """Layer 1's scores between the codes alone, without the factor that its norm takes from the token: (length, length) float64."""
     block = model.blocks[0]
-    code = model.positions(torch.arange(start, start + length))
-    if not isinstance(model.positions, LearnedPositions):
-        code = model.position_scale * code
+    code = model.code(torch.arange(start, start + length))
     code = ((code - code.mean(-1, keepdim=True)) * block.norm1.weight).double()
     q, k, _ = (code @ w.double().T for w in block.qkv.weight.chunk(3))
     size = q.shape[1] // block.heads

@@ -6,10 +6,12 @@ A batch is drawn from an explicit `torch.Generator`: the same seed gives the sam
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 from poslib.lab._torch import torch
 
-__all__ = ["A", "B", "CLS", "IGNORED", "MASK", "first_of_two", "masked_bytes", "next_bytes", "own_place", "prose", "swap_two"]
+__all__ = ["A", "B", "CLS", "IGNORED", "MASK", "copy_back", "first_of_two", "masked_bytes", "needle", "next_bytes", "own_place", "programs", "prose",
+           "swap_two"]
 
 FILLERS = 10            # tokens 0…9
 A, B, CLS = 10, 11, 12
@@ -89,6 +91,74 @@ def prose():
     held_out = [t for i, t in enumerate(texts) if i % 10 == 3]
     train = [t for i, t in enumerate(texts) if i % 10 != 3]
     return tuple(torch.tensor(list(b"\n".join(part)), dtype=torch.uint8) for part in (train, held_out))
+
+
+@functools.cache
+def programs():
+    """The sources of Python's own standard library, in bytes; packages' first level, tests left out.
+
+    Split by file: every tenth for testing, every tenth for choosing settings.
+
+    Returns
+    -------
+    train, chosen_on, tested_on : uint8 tensors
+    """
+    import sysconfig
+
+    root = Path(sysconfig.get_path("stdlib"))
+    files = sorted(p for pattern in ("*.py", "*/*.py") for p in root.glob(pattern)
+                   if not {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3"} & set(p.relative_to(root).parts))
+    texts = [p.read_bytes() for p in files]
+    parts = [t for i, t in enumerate(texts) if i % 10 not in (3, 7)], texts[7::10], texts[3::10]
+    return tuple(torch.tensor(list(b"\n".join(part)), dtype=torch.uint8) for part in parts)
+
+
+def copy_back(batch, generator, *, length=32, back=4, symbols=16):
+    """Say the token that stood `back` places before; the tokens are random.
+
+    Returns
+    -------
+    tokens, targets : int64, shape (batch, length)
+        Targets are `IGNORED` at the first `back` places.
+    """
+    if not 0 < back < length:
+        raise ValueError(f"back is {back}; allowed is 1 to length - 1 = {length - 1}")
+    tokens = torch.randint(0, symbols, (batch, length), generator=generator)
+    targets = tokens.roll(back, 1)
+    targets[:, :back] = IGNORED
+    return tokens, targets
+
+
+def needle(batch, generator, *, length=64, lags=None, symbols=16):
+    """Find the one token that is no filler, wherever it stands, and say which it is at the last place.
+
+    Content alone tells which token it is, so that position is needed for nothing; what is tested is whether an
+    encoding lets a query see that far.
+
+    Parameters
+    ----------
+    length : int, at least 2
+    lags : (int, int), optional
+        Smallest and largest lag between the last place and the needle; 1 to length - 1 unless given.
+    symbols : int
+        Kinds of needles, tokens 0 to symbols - 1; fillers are the same number of tokens above, the question one more.
+
+    Returns
+    -------
+    tokens, targets : int64, shape (batch, length)
+        Targets are `IGNORED` but for the last place.
+    """
+    near, far = (1, length - 1) if lags is None else lags
+    if not 1 <= near <= far < length:
+        raise ValueError(f"lags is {lags!r}; allowed are two from 1 to length - 1 = {length - 1}, the smaller first")
+    tokens = torch.randint(symbols, 2 * symbols, (batch, length), generator=generator)
+    answer = torch.randint(0, symbols, (batch,), generator=generator)
+    lag = torch.randint(near, far + 1, (batch,), generator=generator)
+    tokens[torch.arange(batch), length - 1 - lag] = answer
+    tokens[:, -1] = 2 * symbols
+    targets = torch.full_like(tokens, IGNORED)
+    targets[:, -1] = answer
+    return tokens, targets
 
 
 def _windows(text, batch, length, generator):

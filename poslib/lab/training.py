@@ -29,8 +29,17 @@ def one_thread():
         torch.set_num_threads(before)
 
 
+def _groups(model, rate, position_rate):
+    """Parameters of the positions apart from the others, where their rate differs."""
+    if position_rate == 1:
+        return model.parameters()
+    apart = [p for name, p in model.named_parameters() if name.startswith("positions.")]
+    others = [p for name, p in model.named_parameters() if not name.startswith("positions.")]
+    return [{"params": others}] + ([{"params": apart, "lr": rate * position_rate}] if apart else [])
+
+
 @one_thread()
-def train(model, batch, *, steps, seed=0, loss=cross_entropy, rate=3e-3, warmup=50, every=None, look=None,
+def train(model, batch, *, steps, seed=0, loss=cross_entropy, rate=3e-3, position_rate=1.0, warmup=50, every=None, look=None,
           progress=None):
     """Train with AdamW; the rate warms up, then falls linearly to a tenth.
 
@@ -47,6 +56,8 @@ def train(model, batch, *, steps, seed=0, loss=cross_entropy, rate=3e-3, warmup=
         ``loss(model(inputs), targets)``.
     rate : float
         Largest learning rate.
+    position_rate : float
+        Factor on it for the parameters of ``model.positions``, if it has any.
     every, look : int and callable, optional
         ``look(model)`` is called every so many steps (and after the last); its results are returned.
     progress : bool, optional
@@ -62,7 +73,7 @@ def train(model, batch, *, steps, seed=0, loss=cross_entropy, rate=3e-3, warmup=
         raise ValueError("give both every and look, or neither")
     progress = not is_static() if progress is None else progress
     generator = torch.Generator().manual_seed(seed)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.01)
+    optimiser = torch.optim.AdamW(_groups(model, rate, position_rate), lr=rate, betas=(0.9, 0.98), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimiser, lambda s: min((s + 1) / warmup, 1.0) * (1 - 0.9 * min(s / steps, 1.0)))
     seen = []

@@ -1,0 +1,144 @@
+"""Every way of telling a small model where its tokens stand, behind one interface.
+
+A model calls four hooks: `embed` where tokens become vectors, `turn` on queries and keys, `bias` beside the
+scores, `mix` beside the weighted sum of the values.  Each encoding overrides those that it uses; what they are, the
+functions of `poslib` say.
+"""
+
+from __future__ import annotations
+
+from poslib import absolute, relative, rotary
+from poslib.lab._torch import torch
+from poslib.nn import LearnedPositions, T5Bias
+
+nn = torch.nn
+
+__all__ = ["ENCODINGS", "Encoding", "encoding"]
+
+
+class Encoding(nn.Module):
+    """No position at all, and what the others change.
+
+    All take `positions`, integers of shape (length,) or (batch, length), which queries and keys share.
+    """
+
+    def embed(self, x, positions):
+        """Tokens' vectors (batch, length, width), with what is added to them."""
+        return x
+
+    def turn(self, q, k, positions):
+        """Queries and keys (batch, heads, length, head width), as the scores shall see them."""
+        return q, k
+
+    def bias(self, q, positions, layer):
+        """What is added to the scaled scores (batch, heads, length, length), or None."""
+        return None
+
+    def mix(self, weights, positions, layer):
+        """What is added to the heads' outputs (batch, heads, length, head width), or None."""
+        return None
+
+
+class Learned(LearnedPositions, Encoding):
+    """A trained vector for each position, added to the tokens'."""
+
+    def __init__(self, *, width, max_length, std=0.5, **_):
+        if max_length is None:
+            raise ValueError("max_length is None; a learned table needs its number of rows")
+        super().__init__(max_length, width, std=std)
+
+    def embed(self, x, positions):
+        return x + self(positions)
+
+
+class Sinusoid(Encoding):
+    """Sines and cosines of Vaswani et al. 2017, times a factor, added to the tokens' vectors."""
+
+    def __init__(self, *, width, factor=0.5, base=10000.0, **_):
+        super().__init__()
+        self.width, self.factor, self.base = width, factor, base
+
+    def embed(self, x, positions):
+        return x + self.factor * absolute.sinusoid(positions, self.width, base=self.base, dtype=x.dtype)
+
+
+class Rotary(Encoding):
+    """Queries and keys turned by their positions; `frequencies` may be replaced after training."""
+
+    def __init__(self, *, width, heads, base=10000.0, **_):
+        super().__init__()
+        self.frequencies = rotary.frequencies(width // heads, base)
+
+    def turn(self, q, k, positions):
+        return tuple(rotary.rotate(x, positions, layout="half", frequencies=self.frequencies) for x in (q, k))
+
+
+class Alibi(Encoding):
+    """A penalty of slope times lag; the slopes are set, not learned."""
+
+    def __init__(self, *, heads, slopes=None, causal=True, **_):
+        super().__init__()
+        self.slopes = relative.alibi_slopes(heads) if slopes is None else slopes
+        self.symmetric = not causal
+        if len(self.slopes) != heads:
+            raise ValueError(f"slopes is {slopes!r}; allowed is one for each of {heads} heads")
+
+    def bias(self, q, positions, layer):
+        slopes = torch.as_tensor(self.slopes, dtype=torch.float64, device=q.device)
+        return relative.alibi_bias(positions, positions, slopes, symmetric=self.symmetric, dtype=q.dtype)
+
+
+class T5(T5Bias, Encoding):
+    """A trained number for each head and bucket of lags, the same in all layers."""
+
+    def __init__(self, *, heads, buckets=32, max_distance=128, causal=True, std=0.02, **_):
+        super().__init__(buckets, heads, max_distance=max_distance, bidirectional=not causal, std=std)
+
+    def bias(self, q, positions, layer):
+        return self(positions)
+
+
+class Shaw(Encoding):
+    """Trained vectors for each lag up to a clip, for keys and for values; tables of a layer serve all its heads."""
+
+    def __init__(self, *, width, heads, layers, clip=16, std=0.02, **_):
+        super().__init__()
+        shape = (layers, 2 * clip + 1, width // heads)
+        self.keys, self.values = nn.Parameter(torch.empty(shape)), nn.Parameter(torch.empty(shape))
+        for table in (self.keys, self.values):
+            nn.init.normal_(table, std=std)
+
+    def bias(self, q, positions, layer):
+        return relative.shaw_scores(q, self.keys[layer], positions, positions)
+
+    def mix(self, weights, positions, layer):
+        return relative.shaw_values(weights, self.values[layer], positions, positions)
+
+
+class Kerple(Encoding):
+    """A penalty that grows with the logarithm of the lag; two trained numbers for each head."""
+
+    def __init__(self, *, heads, **_):
+        super().__init__()
+        self.raw = nn.Parameter(torch.zeros(2, heads))
+
+    def bias(self, q, positions, layer):
+        r1, r2 = nn.functional.softplus(self.raw)
+        return relative.kerple_bias(positions, positions, r1, r2, kind="log", dtype=q.dtype)
+
+
+ENCODINGS = {"none": Encoding, "learned": Learned, "sinusoid": Sinusoid, "rotary": Rotary, "alibi": Alibi, "t5": T5, "shaw": Shaw, "kerple": Kerple}
+
+
+def encoding(name, **settings):
+    """An encoding by its name in `ENCODINGS`.
+
+    Parameters
+    ----------
+    name : str
+    **settings
+        width, heads, layers, max_length and causal of the model, and the encoding's own.
+    """
+    if name not in ENCODINGS:
+        raise ValueError(f"position is {name!r}; allowed are {', '.join(ENCODINGS)}")
+    return Encoding() if name == "none" else ENCODINGS[name](**settings)
