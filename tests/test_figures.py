@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from conftest import SITE
-from poslib import absolute
-from poslib.attention import attention, causal_mask
+from poslib import absolute, relative
+from poslib.attention import attention, causal_mask, softmax
 from poslib.collisions import collision_counts, distance, merged_positions, nearest_lag, rounded
-from poslib.lab import learned_positions
+from poslib.lab import atlas, learned_positions
 from poslib.lab.pretrained import MINILM, installed
 from poslib.teach import figure, figures
 
@@ -99,6 +99,8 @@ HANDS = {"one": 1, "slow": 1, "nested": 3, "coprime": 3, "free": 3, "ladder2": 2
 @pytest.mark.parametrize("hands", HANDS)
 @pytest.mark.parametrize("stretch, length, tolerance, dtype", [
     (0, 256, 0.1, "exact"), (0, 4096, 0.03, "bf16"), (3, 1024, 0.25, "fp16"), (8, 4096, 1.0, "bf16"), (8, 2048, 0.01, "fp32")])
+
+
 def test_collisions_counts_what_poslib_counts(hands, stretch, length, tolerance, dtype):
     state = {"hands": hands, "stretch": stretch, "length": length, "tolerance": tolerance, "dtype": dtype, "lag": 44}
     got, said = figure("collisions", **state).compute(), figures.call("say", "collisions", state)
@@ -158,9 +160,13 @@ def test_collisions_rounds_as_poslib_does():
     for dtype in ("bf16", "fp16", "fp32"):
         got = json.loads(engine.eval(f"(function () {{ const TURN = 6.28; {body} return JSON.stringify({json.dumps(x)}.map((v) => rounded(v, '{dtype}'))); }})()"))
         np.testing.assert_array_equal(np.array(got), rounded(np.array(x), dtype))
+
+
 @pytest.mark.parametrize("state", [{}, {"position": 0, "pair": 3}, {"position": 96, "pair": 0, "shift": 32}, {"width": "4", "pair": 1, "base": "100", "shift": 1},
                                    {"width": "64", "pair": 31, "position": 77, "shift": 3, "base": "500000"}, {"width": "512", "pair": 255, "position": 50, "shift": 7},
                                    {"shift": -20, "position": 5}, {"shift": -32, "pair": 0}, {"span": "8192", "position": 5000, "pair": 3, "shift": -3, "trained": "4096", "others": True}])
+
+
 def test_sinusoid_pair_computes_what_poslib_computes(state):
     got = figure("sinusoid-pair", **state).compute()
     s = {"position": 18, "pair": 1, "width": "8", "base": "10000", "shift": 0, **state}
@@ -189,6 +195,8 @@ def test_sinusoid_pair_computes_what_poslib_computes(state):
 
 @pytest.mark.parametrize("width, pair, trained, position, seen", [("64", 8, 64, 90, True), ("64", 12, 64, 90, False), ("64", 12, 64, 60, True), ("64", 12, 64, 210, True),
                                                                   ("8", 3, 512, 600, False), ("8", 3, 0, 60, None)])
+
+
 def test_sinusoid_pair_shades_what_training_shows(width, pair, trained, position, seen):
     state = {"width": width, "pair": pair, "trained": str(trained), "position": position, "span": "1024"}
     got, said = figure("sinusoid-pair", **state).compute(), figures.call("say", "sinusoid-pair", state)
@@ -223,6 +231,8 @@ def test_a_range_may_depend_on_another_control():
     assert complete(width="512", pair=255) == 255 and complete(width="8", pair=255) == 3 and complete(width="4") == 1
     with pytest.raises(ValueError, match="pair is 4, which sinusoid-pair does not allow .it would show 3."):
         figure("sinusoid-pair", pair=4)
+
+
 @pytest.fixture(scope="module")
 def minilm_table():
     if not installed(MINILM):
@@ -269,6 +279,83 @@ def test_learned_table_computes_what_the_weights_say(minilm_table, position, lag
         assert "most of that lies on axis 11" in said and np.abs(learned_positions.axes_of(rows, 11)[-1] @ rows[0]) > 0.9 * lengths[0]
 
 
+@pytest.mark.parametrize("method", ["alibi", "t5", "clip", "kerple", "fire", "window"])
+@pytest.mark.parametrize("heads, head, distance, buckets", [(8, 1, 64, 16), (12, 11, 20, 32), (3, 3, 128, 6), (1, 9, 40, 4)])
+@pytest.mark.parametrize("causal", [True, False])
+def test_relative_bias_computes_what_poslib_computes(method, heads, head, distance, buckets, causal):
+    state = {"method": method, "heads": heads, "head": head, "distance": distance, "buckets": buckets, "causal": causal}
+    got = figure("relative-bias", **state).compute()
+    shown, lags, both = min(head, heads), np.array(got["lags"]), not causal
+    assert got["head"] == shown and lags.tolist() == (list(range(97)) if causal else list(range(-48, 49)))
+    np.testing.assert_allclose(got["slopes"], relative.alibi_slopes(heads), rtol=1e-15)
+    far = np.arange(-300, 301) if both else np.arange(301)
+    index = relative.t5_buckets(far, buckets=buckets, max_distance=distance, bidirectional=both)
+    assert got["starts"] == [int(np.abs(far[(index >= k) & (far >= 0)]).min()) for k in range(1, got["side"])]
+
+    def bias(i, j):
+        """(heads, queries, keys), by poslib where it has the method; the examples' numbers by their formulas."""
+        h, tau = np.arange(1, heads + 1), np.subtract.outer(i, j)
+        steep = (heads - h + 1) / heads
+        if method == "alibi":
+            return relative.alibi_bias(i, j, relative.alibi_slopes(heads), symmetric=both)
+        if method == "t5":
+            near = -np.multiply.outer(np.log1p([0, *got["starts"]]), steep)
+            table = np.concatenate([near, near - 1]) if both else near
+            np.testing.assert_allclose(got["settings"]["table"], table[:, shown - 1], atol=1e-12)
+            return relative.t5_bias(i, j, table, max_distance=distance, bidirectional=both)
+        if method == "clip":
+            table = -np.abs(np.arange(distance, -distance - 1, -1) - 4 * (h[:, None] - 1)) / 4        # a row for each j - i, as Shaw's
+            return table[:, relative.shaw_index(i, j, distance)]
+        if method == "kerple":
+            return relative.kerple_bias(i, j, steep, np.full(heads, 16 / distance), kind="log")
+        if method == "fire":
+            return relative.fire_bias(i, j, lambda x: -4 * steep * x**2, c=16 / distance, threshold=distance)
+        return np.where(np.abs(tau) < np.ceil(distance * h / heads)[:, None, None], 0.0, -np.inf)
+
+    query = np.array([got["query"]])
+    row = bias(query, query - lags)[:, 0]
+    as_numbers = np.array([[-np.inf if b is None else b for b in r] for r in got["heads"]])
+    np.testing.assert_allclose(as_numbers, row, atol=1e-11)
+    np.testing.assert_allclose([-np.inf if b is None else b for b in got["bias"]], row[shown - 1], atol=1e-11)
+    places = np.array(got["places"])
+    matrix = bias(places, places)[shown - 1]
+    if causal:
+        matrix = np.where(causal_mask(len(places)), matrix, -np.inf)
+    np.testing.assert_allclose([[-np.inf if b is None else b for b in r] for r in got["matrix"]], matrix, atol=1e-11)
+    weights = softmax(row[shown - 1][None])[0]
+    within = [weights[np.abs(lags) <= t].sum() for t in range(97)]
+    assert within[got["half"]] >= 0.5 - 1e-9 and (got["half"] == 0 or within[got["half"] - 1] < 0.5)
+    said = figures.call("say", "relative-bias", state)
+    at = row[shown - 1][lags.tolist().index(16)]
+    assert ("no weight at all" in said) == (at == -np.inf) and (at == -np.inf or f"a bias of {at:.2f}".replace("-0.00", "0.00") in said)
+    assert f"T5’s bucket {relative.t5_buckets(np.array(16), buckets=buckets, max_distance=distance, bidirectional=both)}." in said
+
+
+@pytest.mark.parametrize("state", [{}, {"protocol": "sliding", "length": 512, "stride": 4, "window": True}, {"first": "t5", "second": "t5", "length": 32, "stride": 32}])
+def test_loss_by_length_shows_the_stored_losses(state):
+    stored, _ = atlas.figure_runs()
+    got = figure("loss-by-length", **state).compute()
+    T, s = state.get("length", 192), state.get("stride", 16)
+    assert [m["method"] for m in got["methods"]] == list(dict.fromkeys([state.get("first", "alibi"), state.get("second", "rotary")]))
+    for m in got["methods"]:
+        runs = [r for r in stored if r["method"] == m["method"]]
+        place = np.mean([r["by_place"] for r in runs], axis=0)
+        assert m["seeds"] == len(runs) and np.abs(np.array(m["place"]) - place.reshape(-1, 4).mean(1)).max() < 0.00051
+        for name, right in [("block", place[:T].mean()), ("sliding", place[T - s:T].mean())]:
+            assert abs(m[name] - right) < 0.00051
+        at = [got["lengths"].index(n) for n in (64, 512)]
+        np.testing.assert_allclose([m["blocks"][i] for i in at], [place[:64].mean(), place.mean()], atol=0.00051)
+        np.testing.assert_allclose([m["slides"][i] for i in at], [place[64 - s:64].mean(), place[-s:].mean()], atol=0.00051)
+        for name, key in [("full", "tail"), ("window", "tail_window")]:
+            np.testing.assert_allclose(m[name], np.mean([list(r[key].values()) for r in runs], axis=0), atol=0.00051)
+    said = figures.call("say", "loss-by-length", state)
+    shown = state.get("protocol", "block")
+    assert all(f"{m['name']} {m[shown]:.2f} nats a byte" in said for m in got["methods"])
+    if len(got["methods"]) == 2:
+        best = {p: min(got["methods"], key=lambda m: m[p])["name"] for p in ("block", "sliding")}
+        assert (f"In blocks {best['block']} reads better, sliding {best['sliding']} does." in said) == (best["block"] != best["sliding"])
+
+
 def test_helpers_are_no_figures_and_come_with_every_figure():
     assert not [kind for kind in figures.kinds() if kind.startswith("_")]
     assert "F.tools.stack =" in figures.scripts("prefix") and "define('order'" not in figures.scripts("prefix")
@@ -296,7 +383,7 @@ def test_the_stored_form_is_small_and_reproducible(monkeypatch):
 
 
 def test_every_figure_of_the_book_is_tested_here():
-    assert set(figures_in_pages()) <= {"collisions", "learned-table", "order", "prefix", "sinusoid-pair"}, "write a test that compares the new figure's numbers with poslib"
+    assert set(figures_in_pages()) <= {"collisions", "learned-table", "loss-by-length", "order", "prefix", "relative-bias", "sinusoid-pair"}, "write a test that compares the new figure's numbers with poslib"
     assert set(figures.kinds()) == set(figures_in_pages()), "a figure that no page shows"
 
 

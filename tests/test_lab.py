@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from poslib import absolute
+from poslib import absolute, relative
 from poslib.absolute import frequencies, sinusoid
+from poslib.attention import split_heads
 from poslib.collisions import rounded
-from poslib.lab import causal_mask, collisions, learned_positions, order_blindness, pretrained, results, sinusoids, tasks
+from poslib.lab import (atlas, causal_mask, collisions, extrapolation, learned_positions, order_blindness, pretrained, relative_scores,
+                        results, sinusoids, tasks)
+from poslib.lab.encodings import ENCODINGS, Encoding
 from poslib.lab.model import Transformer
 from poslib.lab.pretrained import MINILM
 from poslib.lab.training import cross_entropy, train
@@ -87,8 +90,10 @@ def test_seed_makes_the_model_and_leaves_the_global_generator_alone():
 
 
 @pytest.mark.parametrize("arguments, message", [
-    ({"position": "rotary"}, "position is 'rotary'; allowed are none, learned"), ({"width": 30, "heads": 4}, "width is 30; allowed are multiples"),
+    ({"position": "rope"}, "position is 'rope'; allowed are none, learned, .*rotary"), ({"width": 30, "heads": 4}, "width is 30; allowed are multiples"),
     ({"position": "learned"}, "max_length is None")])
+
+
 def test_bad_models_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         Transformer(vocabulary=5, **arguments)
@@ -161,6 +166,76 @@ def test_stored_probes_come_from_this_code():
             assert abs(causal_mask.probe(model, marked) - runs[0]["r2_before"]) < 0.01
     sizes = {name: runs[0]["parameters"] for name, runs in stored["runs"].items()}
     assert min(sizes["unmarked, 1 wide layer"], sizes["unmarked, 2 wide layers"]) >= sizes["unmarked, 3 layers"]
+
+
+def test_few_sequences_keep_their_own_answers(monkeypatch):
+    """What a model is trained on: the same few sequences, each with its answers, none at the places held out."""
+    seen = []
+    monkeypatch.setattr(relative_scores, "train", lambda model, batch, *, steps, seed, position_rate, loss, progress: seen.append((batch(g(seed)), position_rate)))
+    relative_scores.learn("t5", {"position_rate": 10}, 3, size=4, held_out=[9, 14])
+    relative_scores.learn("learned", {}, 3)
+    (tokens, targets), rate = seen[0]
+    known, _ = relative_scores.draw(4, 1003)
+    assert rate == 10 and seen[1][1] == 1 and tokens.shape == (32, 32) and {tuple(t) for t in tokens.tolist()} == {tuple(t) for t in known.tolist()}
+    asked = targets != tasks.IGNORED
+    assert (targets[asked] == tokens.roll(4, 1)[asked]).all() and not asked[:, [0, 1, 2, 3, 9, 14]].any() and asked[:, 4:9].all()
+    assert len({tuple(t) for t in seen[1][0][0].tolist()}) == 32, "fresh sequences, unless a size is given"
+
+
+def test_right_answers_are_counted_where_they_are_asked():
+    tokens, targets = relative_scores.draw(50, 1)
+
+    class Copier(torch.nn.Module):
+        def forward(self, x):
+            answer = x.roll(4, 1)
+            answer[:, 20:] = (answer[:, 20:] + 1) % 16                 # wrong from place 20 on
+            return torch.nn.functional.one_hot(answer, 16).float()
+
+    assert relative_scores.right(Copier(), tokens, targets) == pytest.approx(16 / 28)
+    assert relative_scores.right(Copier(), tokens, targets, [5, 19]) == 1 and relative_scores.right(Copier(), tokens, targets, [20, 31]) == 0
+
+
+def test_rows_are_filled_with_their_neighbours():
+    model = relative_scores.new_model("learned", {}, 0)
+    old = model.positions.weight.detach().clone()
+    relative_scores.fill(model, relative_scores.HELD_OUT["every fifth"])
+    new = model.positions.weight.detach()
+    assert torch.equal(new[14], (old[13] + old[15]) / 2) and torch.equal(new[13], old[13]) and torch.equal(new[30], old[30])
+    relative_scores.fill(model, relative_scores.HELD_OUT["second half"])
+    assert torch.equal(new[31], new[14:16].mean(0)) and torch.equal(new[16], new[14:16].mean(0))
+
+
+def test_every_fifth_place_is_new_as_a_query_alone():
+    held = set(relative_scores.HELD_OUT["every fifth"])
+    assert held == {9, 14, 19, 24, 29}
+    for p in held:
+        assert p - 4 not in held and p + 4 not in held, "its key, and the query whose key it is, are asked; 29 is the key of none"
+
+
+def test_buckets_of_lags_that_no_asked_place_saw_are_hushed():
+    model = relative_scores.new_model("t5", {}, 0)
+    old = model.positions.weight.detach().clone()
+    relative_scores.hush(model, 16)
+    new = model.positions.weight.detach()
+    seen = int(relative.t5_buckets(np.array(15)))
+    assert torch.equal(new[:seen + 1], old[:seen + 1]) and (new[seen + 1:] == -20).all() and len(new) > seen + 1
+
+
+def test_the_best_setting_is_chosen_and_among_equals_the_smallest():
+    assert relative_scores.choice([[0.2, 0.2], [0.5, 0.7], [0.6, 0.6005]]) == 1 and relative_scores.choice([[0.1], [0.2], [0.9]]) == 2
+
+
+def test_stored_copying_comes_from_this_code():
+    stored = results.load("relative_scores")
+    assert set(stored["few"]) == set(stored["elsewhere"]) == set(relative_scores.SETTINGS)
+    assert stored["settings"] == relative_scores.SETTINGS
+    for method, tried in stored["search"].items():
+        assert len(tried) == 4 and all(len(seeds) == 2 for seeds in tried), "as many settings for each method"
+        best = relative_scores.choice(tried)
+        assert stored["chosen"][method] == relative_scores.SETTINGS[method][best]
+        assert {int(k) for k in stored["few"][method]} == set(relative_scores.SIZES) and all(len(r) == 5 for r in stored["few"][method].values())
+    again = relative_scores.from_few("t5", stored["chosen"]["t5"], 0, 8)
+    assert abs(again["fresh"] - stored["few"]["t5"]["8"][0]["fresh"]) < 0.1
 
 
 # ---- pretrained models ----------------------------------------------------------------------------
@@ -297,15 +372,18 @@ def test_readings_judge_the_same_targets():
         assert abs(sinusoids.moved_in_part(clock, second, "fast+middle+slowest", shift, start) - found[same]) < 1e-6
     for here, same in [(0, "block"), (64, "moved")]:
         assert abs(sinusoids.moved_scores(clock, second, here, here) - found[same]) < 1e-6
+    class Some(Encoding):
+        def embed(self, x, positions):
+            return x + 5.0 * torch.where(moved, code[64:], code[:64])
+
     inner, block = clock.positions, clock.blocks[0]
     parts = {group: sinusoids.moved_in_part(clock, second, group, 64) for group in ("fast", "middle", "slowest")}
     assert clock.positions is inner and clock.blocks[0] is block, "the model is as it was"
-    del clock.positions
     code = sinusoid(torch.arange(128), 64).float()
     turn = 2 * np.pi / frequencies(64)
     for group, low, high in [("fast", 0, 64), ("middle", 64, 512), ("slowest", 512, 1e9)]:
         moved = torch.tensor(np.repeat((turn > low) & (turn <= high), 2))
-        clock.positions = lambda at: torch.where(moved, code[64:], code[:64])     # noqa: B023
+        clock.positions = Some()
         assert abs(parts[group] - sinusoids.second_half(clock, second)) < 1e-6
     assert [int(sinusoids.hands(group).sum()) for group in parts] == [9, 7, 16]
 
@@ -334,7 +412,7 @@ def test_the_parts_of_a_score_add_up():
     sizes = np.array(sinusoids.part_sizes(model, tokens))
     rows = [parts[1, 2, w, i, :i + 1] for w in range(2) for i in range(64)]
     assert abs(sizes[1, 2] - sum(((r - r.mean()) ** 2).sum() for r in rows) / seen.sum() / 2) < 1e-5
-    model.position_scale = 0.0
+    model.positions.factor = 0.0
     assert np.abs(np.array(sinusoids.part_sizes(model, tokens))[:, :3]).max() < 1e-9, "without a code words are all"
 
 
@@ -535,3 +613,230 @@ def test_stored_learned_positions_have_all_their_parts():
     start = stored["text"][2]["looks"][0]
     table = Transformer(vocabulary=257, width=64, position="learned", max_length=72, position_scale=0.2, seed=2).positions.weight.detach().numpy()
     assert abs(start["neighbours"] - learned_positions.neighbours(table[list(learned_positions.READ)])) < 1e-3
+
+
+# ---- encodings ------------------------------------------------------------------------------------
+
+RELATIVE = [m for m in ENCODINGS if m not in ("learned", "sinusoid")]
+SETTINGS = {"rotary": {"base": 100.0}, "alibi": {"slopes": (0.5, 0.125)}, "shaw": {"clip": 3, "std": 0.5}, "t5": {"std": 1.0}}
+
+
+def decoder(method, **more):
+    return Transformer(vocabulary=13, causal=True, position=method, max_length=200, settings=SETTINGS.get(method), **more).double()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("method", ENCODINGS)
+def test_relative_encodings_do_not_notice_a_shift_of_all_ids_and_absolute_ones_do(method):
+    model, tokens, ids = decoder(method), torch.randint(0, 13, (2, 12), generator=g()), torch.arange(12)
+    gap = (model(tokens, ids) - model(tokens, ids + 77)).abs().max()
+    assert gap < 1e-10 if method in RELATIVE else gap > 1e-3
+    other = (model(tokens, ids) - model(tokens, 2 * ids)).abs().max()
+    assert other == 0 if method == "none" else other > 1e-6, "the ids are not used"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("method", ENCODINGS)
+def test_a_layer_is_what_its_formula_says(method):
+    """One block by loops over queries and keys, with each encoding's formula written out."""
+    model, window = decoder(method, layers=1, seed=3), 6
+    tokens, ids = torch.randint(0, 13, (1, 11), generator=g(5)), torch.tensor([4, 0, 9, 10, 2, 30, 31, 32, 5, 40, 41])
+    block, positions, x = model.blocks[0], model.positions, model.embedding(tokens)
+    if method == "learned":
+        x = x + positions.weight[ids]
+    if method == "sinusoid":
+        x = x + 0.5 * absolute.sinusoid(ids, 32)
+    q, k, v = (split_heads(t, 2)[0] for t in block.qkv(block.norm1(x)).chunk(3, dim=-1))
+    if method == "rotary":
+        turn = torch.exp(1j * ids[:, None] * 100.0 ** (-torch.arange(8) / 8))
+        q, k = (torch.view_as_real(torch.complex(t[..., :8], t[..., 8:]) * turn).movedim(-1, -2).flatten(-2) for t in (q, k))
+    out = torch.zeros_like(v)
+    for h in range(2):
+        for i in range(11):
+            keys = range(max(0, i - window + 1), i + 1)
+            lag = [int(ids[i] - ids[j]) for j in keys]
+            score = torch.stack([q[h, i] @ k[h, j] / 4 for j in keys])
+            if method == "alibi":
+                score = score - (0.5, 0.125)[h] * torch.tensor(lag)
+            if method == "kerple":
+                r1, r2 = torch.nn.functional.softplus(positions.raw)[:, h]
+                score = score - r1 * torch.log(1 + r2 * torch.tensor(lag).abs())
+            if method == "t5":
+                bucket = [0 if n < 0 else n if n < 16 else 16 + int(16 * np.log(n / 16) / np.log(128 / 16)) for n in lag]
+                score = score + positions.weight[bucket, h]
+            clipped = [min(3, max(-3, n)) for n in lag]
+            if method == "shaw":
+                rows = [3 - n for n in clipped]
+                score = score + positions.keys[0][rows] @ q[h, i] / 4
+            weights = score.softmax(0)
+            out[h, i] = weights @ v[h, keys[0]:i + 1] + (weights @ positions.values[0][rows] if method == "shaw" else 0)
+    x = x + block.out(out.movedim(0, 1).flatten(-2))
+    x = x + block.mlp(block.norm2(x))
+    assert (model.hidden(tokens, ids, window=window)[1] - x).abs().max() < 1e-6
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("method", RELATIVE)
+def test_a_window_reaches_as_far_as_its_layers_add_up_to(method):
+    """Two layers with a window of 5 see eight places back, not nine."""
+    model, tokens = decoder(method), torch.randint(0, 13, (1, 20), generator=g(1))
+    before = model(tokens, window=5)[0, -1]
+    for back, seen in [(4, True), (8, True), (9, False), (19, False)]:
+        changed = tokens.clone()
+        changed[0, -1 - back] = (changed[0, -1 - back] + 1) % 13
+        assert ((model(changed, window=5)[0, -1] - before).abs().max() > 0) == seen, back
+    assert torch.equal(model(tokens, window=20), model(tokens)) and not torch.equal(model(tokens, window=19), model(tokens))
+    alone = model(tokens[:, -9:], window=5)[0, -1]
+    assert method == "none" or (alone - before).abs().max() < 1e-10, "within its reach, the text before it does not matter"
+
+
+def test_the_rate_of_positions_reaches_the_positions_alone():
+    def moved(method, factor):
+        model = Transformer(vocabulary=5, position=method, max_length=9, seed=1)
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+        train(model, lambda gen: (lambda x: (x, x))(torch.randint(0, 5, (8, 9), generator=gen)), steps=1, position_rate=factor, progress=False)
+        return {name: (p.detach() - before[name]).abs().max().item() for name, p in model.named_parameters()}
+
+    for method in ("learned", "t5", "shaw", "kerple"):
+        one, ten, zero = (moved(method, factor) for factor in (1, 10, 0))
+        own = [name for name in one if name.startswith("positions.")]
+        assert own and all(zero[name] == 0 and 0 < 9 * one[name] < ten[name] < 11 * one[name] for name in own)
+        assert all(one[name] == ten[name] == zero[name] for name in one if name not in own)
+    assert moved("none", 10) == moved("none", 1)
+
+
+# ---- the atlas ------------------------------------------------------------------------------------
+
+def test_copy_back_asks_for_the_token_so_many_places_before():
+    tokens, targets = tasks.copy_back(50, g(), length=20, back=4, symbols=7)
+    assert (targets[:, :4] == tasks.IGNORED).all() and (targets[:, 4:] == tokens[:, :-4]).all() and tokens.max() == 6
+    with pytest.raises(ValueError, match="back is 20; allowed is 1 to length - 1 = 19"):
+        tasks.copy_back(1, g(), length=20, back=20)
+
+
+def test_needle_hides_one_token_at_the_lags_asked_for():
+    tokens, targets = tasks.needle(400, g(), length=30, lags=(5, 9), symbols=16)
+    assert (targets[:, :-1] == tasks.IGNORED).all() and (tokens[:, -1] == 32).all()
+    place = (tokens < 16).nonzero()
+    assert (place[:, 0] == torch.arange(400)).all(), "one needle in each"
+    assert set((29 - place[:, 1]).tolist()) == {5, 6, 7, 8, 9} and (tokens[place[:, 0], place[:, 1]] == targets[:, -1]).all()
+    for lags in [(0, 3), (3, 30), (4, 3)]:
+        with pytest.raises(ValueError, match="lags is"):
+            tasks.needle(1, g(), length=30, lags=lags)
+
+
+def test_programs_are_split_by_file():
+    parts = tasks.programs()
+    assert len(parts[0]) > 5e6 and min(len(p) for p in parts[1:]) > 5e5
+    blocks = [{bytes(p[i:i + 400].tolist()) for i in range(0, len(p) - 400, 400)} for p in parts]
+    assert not blocks[1] & blocks[2], "a file in two parts"
+
+
+def test_the_setting_with_the_smallest_mean_loss_is_best():
+    search = [{"task": t, "method": m, "choice": c, "seed": s, "loss": loss} for t, m, c, s, loss in [
+        ("copy", "t5", 0, 100, 1.0), ("copy", "t5", 0, 101, 1.0), ("copy", "t5", 1, 100, 0.1), ("copy", "t5", 1, 101, 2.5),
+        ("copy", "t5", 2, 100, 0.8), ("copy", "t5", 2, 101, 0.9), ("copy", "t5", 3, 100, 0.9), ("copy", "t5", 3, 101, 0.9),
+        ("text", "t5", 3, 100, 0.0), ("copy", "shaw", 3, 100, 0.0)]]
+    assert atlas.best(search, "copy", "t5") == 2
+
+
+def _halves(task, method, choice, seed):
+    return {"task": task, "method": method, "choice": choice, "seed": seed, "loss": seed / 2}
+
+
+def test_the_atlas_goes_on_where_it_stopped(capsys):
+    jobs, found, saved = [("copy", "none", 0, s) for s in range(4)], [_halves("copy", "none", 0, 1)], []
+    atlas._missing(_halves, jobs, found, lambda: saved.append(len(found)))
+    assert saved == [2, 3, 4] and sorted(r["seed"] for r in found) == [0, 1, 2, 3]
+    atlas._missing(_halves, jobs, found, lambda: saved.append("again"))
+    assert saved == [2, 3, 4] and "3/3 copy, none" in capsys.readouterr().out
+
+
+class Backwards(torch.nn.Module):
+    """Knows what stood `back` places before, or where the needle is; sees no key `window` or more places back."""
+
+    def __init__(self, symbols, back=None):
+        super().__init__()
+        self.symbols, self.back = symbols, back
+
+    def forward(self, tokens, window=None):
+        n = tokens.shape[1]
+        if self.back:
+            told = tokens.roll(self.back, 1)
+        else:
+            told = tokens.masked_fill(tokens >= 16, -1).masked_fill(torch.arange(n) <= n - 1 - (window or n), -1).amax(1, keepdim=True).clamp(0).expand(-1, n)
+        return torch.nn.functional.one_hot(told, self.symbols).double()
+
+
+def test_the_newest_part_of_each_length_is_asked():
+    assert atlas.right("copy", Backwards(16, back=4)) == {1: 1.0, 2: 1.0, 4: 1.0, 8: 1.0}
+    needle = Backwards(33)
+    assert atlas.right("needle", needle) == {1: 1.0, 2: 1.0, 4: 1.0, 8: 1.0}
+    seen = atlas.right("needle", needle, window=64)
+    assert seen[1] == 1 and max(seen[f] for f in (2, 4, 8)) < 0.13, "lags that the shorter length had are asked again"
+
+
+class Counter(torch.nn.Module):
+    """Bets on the byte whose number is that of the keys in view."""
+
+    def forward(self, tokens, window=None):
+        view = torch.arange(1, tokens.shape[1] + 1).clamp(max=window or 10**9)
+        return 50.0 * torch.nn.functional.one_hot(view % 256, 256).double().expand(len(tokens), -1, -1)
+
+
+def test_text_is_read_with_more_and_more_context_on_the_same_targets():
+    full, near = atlas.read_text(Counter(), count=4), atlas.read_text(Counter(), 64, count=4)
+    tokens, targets = atlas.draw("text", atlas.TESTED, 4, length=512)
+    for f in atlas.FACTORS:
+        for window, got in [(None, full[f]), (64, near[f])]:
+            view = torch.arange(64 * f - 31, 64 * f + 1).clamp(max=window or 10**9) % 256
+            hit = (targets[:, -32:] == view).double()
+            assert abs(got - (50 * (1 - hit)).mean()) < 1e-6
+    assert len(atlas.by_place(Counter(), count=4)) == 512 and full[1] == near[1]
+
+
+def test_the_stored_atlas_is_what_this_code_makes():
+    stored = results.load("atlas")
+    assert stored["methods"] == json_like(atlas.METHODS) and stored["tasks"] == {name: t._asdict() for name, t in atlas.TASKS.items()}
+    for r in stored["runs"]:
+        assert r["choice"] == atlas.best(stored["search"], r["task"], r["method"]) and r["seed"] in atlas.SEEDS
+        names = ("tail", "tail_window") if r["task"] == "text" else ("right", "right_window")
+        assert all(list(r[name]) == ["1", "2", "4", "8"] for name in names) and r[names[0]]["1"] == r[names[1]]["1"]
+    assert len({(r["task"], r["method"], r["seed"]) for r in stored["runs"]}) == len(stored["runs"])
+    t = atlas.TASKS["copy"]
+    sizes = {m: sum(p.numel() for p in Transformer(vocabulary=t.vocabulary, width=t.width, position=m, max_length=256, settings=atlas.METHODS[m][0].get("settings"))
+                    .parameters()) for m in atlas.METHODS}
+    assert all(r["parameters"] == sizes[r["method"]] for r in stored["runs"] if r["task"] == "copy")
+
+
+def json_like(x):
+    if isinstance(x, dict):
+        return {k: json_like(v) for k, v in x.items()}
+    return [json_like(v) for v in x] if isinstance(x, (list, tuple)) else x
+
+
+# ---- chapter 7 ------------------------------------------------------------------------------------
+
+def test_the_counting_model_counts():
+    train, test = (np.frombuffer(text, np.uint8) for text in (b"abracadabra abracadabra", b"cadabra bar"))
+    right = []
+    for t in range(3, len(test)):
+        p, row = 1 / 256, []
+        for k in range(4):
+            context = bytes(test[t - k:t])
+            followed = [train[i] for i in range(k, len(train)) if bytes(train[i - k:i]) == context]
+            p = (followed.count(test[t]) + 2.0 * p) / (len(followed) + 2.0)
+            row.append(-np.log(p))
+        right.append(row)
+    losses = extrapolation.counted(train, test, order=3, prior=2.0)
+    assert np.abs(losses - np.array(right).T).max() < 1e-12
+    assert abs(extrapolation.in_blocks(losses, 4) - np.mean([losses[min(i % 4, 3), i] for i in range(8)])) < 1e-12
+
+
+def test_the_stored_reading_of_chapter_7_is_complete():
+    stored = results.load("extrapolation")
+    assert [(r["method"], r["seed"]) for r in stored["runs"]] == [(m, seed) for m in extrapolation.SHORT for seed in range(5)]
+    for r in stored["runs"]:
+        assert r["tail"]["1"] == r["tail_window"]["1"]
+        assert [int(w) for w in r["narrow"]] == list(extrapolation.WINDOWS) and len(r["by_place"]) == 512
+    assert [int(T) for T in stored["counted"]["blocks"]] == list(extrapolation.LENGTHS) and len(stored["counted"]["by_context"]) == 6

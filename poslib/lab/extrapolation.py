@@ -1,0 +1,117 @@
+"""The experiments of chapter 07 that the atlas does not hold: a model that counts bytes, and models trained for seconds.
+
+    python -m poslib.lab.extrapolation        writes results/extrapolation.json; five minutes of CPU time
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from poslib.lab import atlas, results, tasks
+
+ORDER = 5                               # bytes that the counting model remembers
+LENGTHS = (8, 16, 32, 64, 128, 256, 512)
+WINDOWS = (2, 4, 8, 16, 32, 64)
+SHORT = ("learned", "sinusoid", "t5", "rotary", "alibi")       # trained for seconds, in their usual settings
+SLOPES = {"usual": 0, "steep": 3}       # settings of ALiBi in the atlas that seek needles
+SEEDS, STEPS = range(5), 300
+
+
+def counted(train, test, order=ORDER, prior=4.0):
+    """Losses of a model that counts what followed the last k bytes, for each k from 0 to `order`.
+
+    p_k(x) = (times x followed the last k bytes + prior p_(k-1)(x)) / (times they occurred + prior); p_(-1) is even over 256 bytes.
+
+    Parameters
+    ----------
+    train, test : integer arrays of bytes
+    order : int
+    prior : float
+
+    Returns
+    -------
+    float64, shape (order + 1, len(test) - order)
+        Nats for each byte of `test` that has `order` bytes before it.
+    """
+    p = np.full(len(test) - order, 1 / 256)
+    found = []
+    for k in range(order + 1):
+        seen, asked = (_spans(text, k, k + 1) for text in (train, test))
+        context = asked >> 8
+        numerator = _times(seen, asked)[order - k:]
+        denominator = _times(_spans(train, k, k), context)[order - k:]
+        p = (numerator + prior * p) / (denominator + prior)
+        found.append(-np.log(p))
+    return np.array(found)
+
+
+def _spans(text, k, length):
+    """Each run of `length` bytes that has a byte after its first k, as one number."""
+    text, count = np.asarray(text, np.int64), len(text) - k
+    code = np.zeros(count, np.int64)
+    for step in range(length):
+        code = code << 8 | text[step:step + count]
+    return code
+
+
+def _times(seen, asked):
+    """How often each number asked for was seen."""
+    values, times = np.unique(seen, return_counts=True)
+    place = np.minimum(np.searchsorted(values, asked), len(values) - 1)
+    return np.where(values[place] == asked, times[place], 0)
+
+
+def in_blocks(losses, length):
+    """Mean loss in blocks of `length`: the first byte of a block has no context, the next one byte, and so on.
+
+    `losses` are those of `counted`: a row for each context, a column for each byte.
+    """
+    have = np.arange(losses.shape[1] // length * length) % length
+    return float(losses[np.minimum(have, len(losses) - 1), np.arange(len(have))].mean())
+
+
+def learn(method, seed, *, steps=STEPS, progress=None):
+    """A model of the atlas in its usual setting, trained for a third of its steps."""
+    return atlas.learn("text", method, atlas.METHODS[method][0], seed, steps=steps, progress=progress)
+
+
+def readings(model, count=128):
+    """Loss on the last places of windows of each length, with all of it in view and with the trained length alone."""
+    return {"tail": atlas.read_text(model, count=count), "tail_window": atlas.read_text(model, atlas.TASKS["text"].length, count=count)}
+
+
+def narrow(model, count=128):
+    """Loss on the last places at the trained length, each place seeing the last few bytes in each layer; {bytes in view: nats a byte}."""
+    tokens, targets = atlas.draw("text", atlas.TESTED, count)
+    return {w: atlas.losses(model, tokens, targets, w)[:, -atlas.TAIL:].mean().item() for w in WINDOWS}
+
+
+def needles(slopes, seed, progress=None):
+    """Shares of right answers of an ALiBi model that seeks needles, as the atlas measures them."""
+    model = atlas.learn("needle", "alibi", atlas.METHODS["alibi"][SLOPES[slopes]], seed, progress=progress)
+    return atlas._rounded(atlas.measured("needle", model))
+
+
+def main():
+    train, _, test = (part.numpy() for part in tasks.programs())
+    losses = counted(train, test)
+    stored = {"by_context": [round(float(x), 4) for x in losses.mean(1)], "bytes": losses.shape[1], "trained_bytes": len(train),
+              "blocks": {str(T): round(in_blocks(losses, T), 4) for T in LENGTHS}}
+    runs = []
+    for method in SHORT:
+        for seed in SEEDS:
+            model = learn(method, seed, progress=False)
+            found = atlas._rounded({**atlas.measured("text", model), "narrow": narrow(model)})
+            runs.append({"task": "text", "method": method, "choice": 0, "seed": seed, **found})
+            print(method, seed, found["tail"], flush=True)
+    sought = {slopes: [needles(slopes, seed, progress=False) for seed in SEEDS] for slopes in SLOPES}
+    results.store("extrapolation", {
+        "what": "counted: a model that counts what followed the last k bytes of Python's library (poslib.lab.extrapolation.counted); by_context, its loss "
+                "in nats a byte for k = 0, 1, …; blocks, in blocks of so many bytes. runs: models of the atlas in their usual settings, trained for 300 "
+                "steps and measured as there; narrow, loss of the last 32 places at the trained length with the last few bytes in view in each layer. needle: ALiBi "
+                "models of the atlas that seek needles, with two of its settings.",
+        "counted": stored, "steps": STEPS, "runs": runs, "needle": sought}, command="python -m poslib.lab.extrapolation", seeds=SEEDS)
+
+
+if __name__ == "__main__":
+    main()
