@@ -29,6 +29,19 @@ def bad_input_test(table):
     return test
 
 
+def reports_to_cover(reports):
+    """`covers(*ids)`, which marks a test with the public reports whose kind of mistake it rules out, and a test that none is left out."""
+    covered = set()
+
+    def covers(*ids):
+        covered.update(ids)
+        return lambda test: test
+
+    def test():
+        assert set(reports) == covered
+    return covers, test
+
+
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *args):
         pass

@@ -18,7 +18,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import bad_input_test
+from conftest import bad_input_test, reports_to_cover
 from poslib import nn
 from poslib import positions as P
 from poslib import relative as R
@@ -34,18 +34,12 @@ REPORTS = {
     "P85": "mlx-examples 113: wrong T5 buckets", "F07": "transformers, Falcon: slopes times positions in bfloat16",
     "F23": "attention-gym: the plain series for every head count", "F25": "transformers, T5: sizes without sense, bfloat16 logarithms",
 }
-COVERED = set()
+covers, test_every_report_has_its_test = reports_to_cover(REPORTS)
 KINDS = {"numpy": np.asarray, "torch": lambda x: torch.from_numpy(np.array(x))}
 kinds = pytest.mark.parametrize("kind", KINDS)
 quick = settings(max_examples=40, deadline=None)
 ids = st.lists(st.integers(-300, 300), min_size=1, max_size=6)
 I3 = np.arange(3)
-
-
-def covers(*names):
-    """Names the reports whose kind of mistake a test rules out."""
-    COVERED.update(names)
-    return lambda test: test
 
 
 def draw(seed, *shape, dtype=np.float64):
@@ -815,7 +809,3 @@ BAD = {  # what is passed -> error and a piece of its message
 
 
 test_bad_input_names_the_argument_the_value_and_what_is_allowed = covers("F25")(bad_input_test(BAD))
-
-
-def test_every_report_has_its_test():
-    assert set(REPORTS) == COVERED

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from conftest import bad_input_test
+from conftest import bad_input_test, reports_to_cover
 from poslib import positions as P
 from poslib import rotary as R
 
@@ -46,18 +46,12 @@ REPORTS = {
     "F18": "torchtune: past the table, negative ids", "F22": "positional-encodings: stale dtype",
     "F27": "TransformerEngine: backward forgets positions", "F28": "TransformerEngine: buffer of frequencies is cast",
 }
-COVERED = set()
+covers, test_every_report_has_its_test = reports_to_cover(REPORTS)
 KINDS = {"numpy": np.asarray, "torch": lambda x: torch.as_tensor(np.asarray(x))}
 LAYOUTS = ("half", "interleaved")
 FAR = (0, 1, 40, 256, 257, 2049, 4095, 65537, 131071, 10**6)
 kinds, layouts = pytest.mark.parametrize("kind", KINDS), pytest.mark.parametrize("layout", LAYOUTS)
 quick = settings(max_examples=40, deadline=None)
-
-
-def covers(*ids):
-    """Names the reports whose kind of mistake a test rules out."""
-    COVERED.update(ids)
-    return lambda test: test
 
 
 @functools.cache
@@ -658,7 +652,3 @@ BAD = {  # what is passed -> error and a piece of its message
 
 
 test_bad_input_names_the_argument_the_value_and_what_is_allowed = covers("P53", "F15", "F17", "P48", "P103")(bad_input_test(BAD))
-
-
-def test_every_report_has_its_test():
-    assert set(REPORTS) == COVERED
