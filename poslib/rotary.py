@@ -15,6 +15,8 @@ Every function takes numpy arrays or torch tensors and returns the same kind, on
 
 from __future__ import annotations
 
+import operator
+
 import array_api_compat as api
 
 from poslib import _arrays as arrays, absolute
@@ -122,14 +124,14 @@ def tables(angles, dtype):
     return xp.astype(xp.cos(angles), wide), xp.astype(xp.sin(angles), wide)
 
 
-def rotate(x, positions, *, layout, base=10000.0, frequencies=None, inverse=False, fractional=False):
+def rotate(x, positions, *, layout, width=None, base=10000.0, frequencies=None, inverse=False, fractional=False, out=None):
     """Turn each pair of channels by its angle at the position of its row.
 
     Parameters
     ----------
     x : array or tensor, shape (..., length, width), any float dtype
         Queries or keys in the order of torch's ``scaled_dot_product_attention``, e.g. (batch, heads,
-        length, head width).  The width is even; all of it turns.
+        length, head width).
     positions : same kind, integers, shape (length,) or (batch, length), any sign and order
         (length,) holds for every row of `x`.  (batch, length) gives each entry of the *first* axis of
         `x` its own positions, shared by all axes between the first and the length (the heads); batch
@@ -138,6 +140,9 @@ def rotate(x, positions, *, layout, base=10000.0, frequencies=None, inverse=Fals
         Which channels form pair k: "half" takes k and k + width/2 (NeoX, Llama in Hugging Face),
         "interleaved" 2k and 2k + 1 (GPT-J, Llama in Meta's code).  Weights trained with one give
         wrong scores with the other, hence no default.
+    width : int, even, at least 2, optional
+        Only the first `width` channels turn, in pairs among themselves, with the frequencies of that
+        width; the rest is copied bit by bit (GPT-J, GPT-NeoX, Phi).  All channels turn unless given.
     base : float, finite, at least 1
     frequencies : float64, shape (width/2,), optional
         In place of those that `base` gives; same kind as `x`, or a numpy array.
@@ -145,25 +150,37 @@ def rotate(x, positions, *, layout, base=10000.0, frequencies=None, inverse=Fals
         Turn back: by the negated angles.
     fractional : bool
         Whether positions may be floats (see `angles`).
+    out : like `x`: same kind, shape, dtype, device, optional
+        Where the result goes.  May be `x` itself, or the same view of its memory (in place), and may not
+        overlap it otherwise.  Not while torch records gradients of what goes in.
 
     Returns
     -------
-    Same kind, shape, dtype and device as `x`; a new array, even at position 0.
+    Same kind, shape, dtype and device as `x`; a new array, even at position 0, or `out`.
 
     Raises
     ------
     TypeError
         For a kind or dtype that is not allowed, or kinds that are mixed.
     ValueError
-        For shapes or devices that do not fit, an unknown layout, or a base out of range.
+        For shapes, devices or memory that do not fit, an unknown layout, or a base out of range.
 
     Notes
     -----
-    Su et al. 2021, equation 34.  The turn is orthogonal, so its gradient is the inverse turn; torch
+    Su et al. 2021, equation 34; partial width: Wang and Komatsuzaki 2021 (GPT-J).  The turn is orthogonal, so its gradient is the inverse turn; torch
     differentiates through it twice and more.  With tensors on the meta device only the shape is known.
 
     A module should hold `width` and `base` as Python numbers (or frequencies as a numpy array), which
     ``.bfloat16()``, ``.to("meta")`` and ``state_dict`` leave alone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.array([[1.0, 0.0, 1.0, 0.0]])
+    >>> rotate(x, np.array([1]), layout="interleaved").round(2)     # by 1 and by 0.01 radian
+    array([[0.54, 0.84, 1.  , 0.01]])
+    >>> rotate(x, np.array([1]), layout="interleaved", width=2).round(2)
+    array([[0.54, 0.84, 1.  , 0.  ]])
     """
     xp = arrays.same_floats(x=x)
     _layout(layout)
@@ -173,23 +190,15 @@ def rotate(x, positions, *, layout, base=10000.0, frequencies=None, inverse=Fals
     _check_positions(xp, positions, fractional)
     arrays.same_device(x=x, positions=positions)
     _check_rows(x, positions)
-    width = x.shape[-1]
-    if width < 2 or width % 2:
-        raise ValueError(f"x has shape {tuple(x.shape)}: its width {width} must be even and at least 2")
-    if frequencies is None:
-        frequencies = xp.asarray(_frequencies(width, base), dtype=xp.float64, device=api.device(x))
-    elif base != 10000.0:
-        raise ValueError(f"base is {base!r} and frequencies are given; allowed is one of the two")
-    else:
-        frequencies = _float64_vector(xp, "frequencies", frequencies, positions)
-        if frequencies.shape[0] != width // 2:
-            raise ValueError(f"frequencies has shape {tuple(frequencies.shape)}; allowed is one for each pair of x, "
-                             f"({width // 2},): to turn fewer channels, slice x")
+    width = _turned_width(x, width)
+    frequencies = _given_or_of_base(xp, frequencies, base, width, x, positions)
+    if out is not None:
+        _check_out(xp, out, x, positions, frequencies)
     cos, sin = tables(angles(positions, frequencies, fractional=fractional), x.dtype)
     if positions.ndim == 2:         # one row of tables for each batch entry, the same for its heads
         between = (1,) * (x.ndim - 3)
         cos, sin = (xp.reshape(t, (t.shape[0], *between, *t.shape[1:])) for t in (cos, sin))
-    return xp.astype(_turn(xp, xp.astype(x, cos.dtype), cos, -sin if inverse else sin, layout), x.dtype)
+    return _turn(xp, x, cos, -sin if inverse else sin, layout, out)
 
 
 def _layout(layout):
@@ -198,22 +207,78 @@ def _layout(layout):
         raise ValueError(f"layout is {layout!r}; allowed are {allowed}")
 
 
-def _turn(xp, x, cos, sin, layout):
-    """`x` and tables in one dtype, shapes (..., length, 2 pairs) and (..., length, pairs)."""
+def _turn(xp, x, cos, sin, layout, out=None):
+    """All arithmetic on vectors: the first channels of `x` by tables (..., length, pairs), into `out` if there is one."""
     pairs = cos.shape[-1]
-    a, b = (x[..., :pairs], x[..., pairs:]) if layout == "half" else (x[..., 0::2], x[..., 1::2])
+    width = 2 * pairs
+    wide = xp.astype(x[..., :width], cos.dtype)
+    a, b = (wide[..., :pairs], wide[..., pairs:]) if layout == "half" else (wide[..., 0::2], wide[..., 1::2])
     turned = (a * cos - b * sin, b * cos + a * sin)
-    if layout == "half":
-        return xp.concat(turned, axis=-1)
-    return xp.reshape(xp.stack(turned, axis=-1), x.shape)
+    turned = xp.concat(turned, axis=-1) if layout == "half" else xp.reshape(xp.stack(turned, axis=-1), wide.shape)
+    turned = xp.astype(turned, x.dtype)
+    if out is None:
+        return turned if width == x.shape[-1] else xp.concat([turned, x[..., width:]], axis=-1)
+    out[..., :width] = turned
+    if out is not x and width < x.shape[-1]:
+        out[..., width:] = x[..., width:]
+    return out
+
+
+def _turned_width(x, width):
+    """How many channels of `x` turn, checked."""
+    if width is None:
+        width = x.shape[-1]
+        if width < 2 or width % 2:
+            raise ValueError(f"x has shape {tuple(x.shape)}: its width {width} must be even and at least 2, "
+                             "or width say how many channels turn")
+        return width
+    width = _even("width", width)
+    if width > x.shape[-1]:
+        raise ValueError(f"width is {width}, x has shape {tuple(x.shape)}; allowed is at most {x.shape[-1]}")
+    return width
+
+
+def _given_or_of_base(xp, frequencies, base, width, x, positions):
+    """float64 frequencies beside `x`, one for each pair of `width` channels."""
+    if frequencies is None:
+        return xp.asarray(_frequencies(width, base), dtype=xp.float64, device=api.device(x))
+    if base != 10000.0:
+        raise ValueError(f"base is {base!r} and frequencies are given; allowed is one of the two")
+    frequencies = _float64_vector(xp, "frequencies", frequencies, positions)
+    if frequencies.shape[0] != width // 2:
+        raise ValueError(f"frequencies has shape {tuple(frequencies.shape)}; allowed is one for each pair, ({width // 2},); "
+                         "to turn fewer channels, give width")
+    return frequencies
+
+
+def _check_out(xp, out, x, *inputs):
+    """`out` must be like `x`, in the memory of `x` or outside it, and unknown to autograd."""
+    arrays.same_floats(x=x, out=out)
+    arrays.same_device(x=x, out=out)
+    if tuple(out.shape) != tuple(x.shape):
+        raise ValueError(f"out has shape {tuple(out.shape)}, x {tuple(x.shape)}: they must be the same")
+    if api.is_torch_array(x):
+        if xp.is_grad_enabled() and any(t.requires_grad for t in (out, x, *inputs)):
+            raise ValueError("out is given while gradients are recorded; allowed is out=None, or torch.no_grad()")
+    elif not out.flags.writeable:
+        raise ValueError("out is read-only; allowed is an array that can be written to")
+    if arrays.overlaps_itself(out):
+        raise ValueError("out has entries that share memory, as broadcast arrays do; allowed is one place for each")
+    if out is not x and arrays.overlap(out, x) and not arrays.same_memory(out, x):
+        raise ValueError("out overlaps x in memory; allowed is x itself, or an array apart from it")
 
 
 def _frequencies(width, base):
     """Python floats, the paper's for sinusoids too, for whole pairs."""
-    arrays.whole("width", width, at_least=2)
-    if width % 2:
-        raise ValueError(f"width is {width}; allowed are even numbers: channels turn in pairs")
+    _even("width", width)
     return absolute._frequencies(width, base, "paper")
+
+
+def _even(name, value):
+    arrays.whole(name, value, at_least=2)
+    if value % 2:
+        raise ValueError(f"{name} is {value}; allowed are even numbers: channels turn in pairs")
+    return operator.index(value)
 
 
 def _check_positions(xp, positions, fractional):

@@ -33,8 +33,9 @@ REPORTS = {
     "P22": "vllm 55910: table too short", "P23": "mlxcel 1324: positions doubled", "P36": "sglang 38786: grown table differs",
     "P46": "nanotron 427: layouts mixed up", "P47": "hipfire 241: layouts mixed up", "P48": "flash-attention 862: two defaults",
     "P50": "pie 603: exponent of another width", "P51": "cascadia 69: vectors unturned though tables are right",
-    "P53": "transformers 48217: odd width", "P55": "Liger-Kernel 477: rows of positions ignored",
+    "P52": "maxtext 4615: partial width dropped in one mode", "P53": "transformers 48217: odd width", "P55": "Liger-Kernel 477: rows of positions ignored",
     "P57": "vllm 52416: 32-bit overflow", "P60": "vllm 17091: strides ignored", "P61": "vllm-ascend 12723: padded widths",
+    "P62": "sglang 30123: reads past the turned width",
     "P63": "mlx 3795: one token, many rows", "P65": "apex 1750: wrong backward", "P66": "flash-attention 569: backward of one option",
     "P67": "candle 3568: no gradient", "P68": "sglang 19636: written back or not", "P70": "Megatron-LM 453: packed ids ignored",
     "P71": "Megatron-LM 5243: packed rows of a rank", "P72": "Automodel 2377: values of ids ignored",
@@ -263,6 +264,111 @@ def test_layouts_agree_after_the_permutation_of_channels_and_only_then():
 def test_width_two_is_one_plane_in_both_layouts(kind, layout):
     got = R.rotate(KINDS[kind]([[1.0, 0.0]]), KINDS[kind]([6]), layout=layout)
     np.testing.assert_allclose(np.asarray(got), [[math.cos(6), math.sin(6)]], atol=1e-15)
+
+
+# -- partial width and proportional frequencies
+
+PARTIAL = {  # 1, …, 8 at position 3, width 4, base 10000
+    "half": [-1.413352520780047, 1.8791180666879925, -2.828857481741469, 4.058191135400942, 5.0, 6.0, 7.0, 8.0],
+    "interleaved": [-1.27223251272018, -1.8388649851410237, 2.87866810043698, 4.088186635603437, 5.0, 6.0, 7.0, 8.0],
+}
+
+
+@covers("P50", "P51")
+@kinds
+@layouts
+def test_the_partly_turned_vector(kind, layout):
+    x = np.arange(1.0, 9)[None]
+    got = np.asarray(R.rotate(KINDS[kind](x), KINDS[kind]([3]), layout=layout, width=4))
+    np.testing.assert_allclose(got[0], PARTIAL[layout], rtol=0, atol=4e-15)
+
+
+@covers("P51", "P52", "P61", "P62")
+@kinds
+@layouts
+@pytest.mark.parametrize("width, head", [(2, 3), (4, 16), (6, 64), (24, 25), (32, 80), (96, 128), (192, 256)])
+def test_the_first_channels_turn_as_a_vector_of_their_own_and_the_rest_is_copied(kind, layout, width, head):
+    to = KINDS[kind]
+    for dtype in (np.float64, np.float16):
+        x = draw(head, 2, 3, len(FAR), head).numpy().astype(dtype)
+        bits = x.view(np.uint16 if dtype == np.float16 else np.uint64)
+        bits[..., width:] = np.random.default_rng(0).integers(0, 2**16, bits[..., width:].shape)     # not-a-numbers and all
+        got = np.asarray(R.rotate(to(x), to(FAR), layout=layout, width=width))
+        assert got.dtype == x.dtype and (got.view(bits.dtype)[..., width:] == bits[..., width:]).all()
+        assert (got[..., :width] == np.asarray(R.rotate(to(x[..., :width]), to(FAR), layout=layout))).all()
+    whole = to(draw(1, len(FAR), width).numpy())
+    assert bool((R.rotate(whole, to(FAR), layout=layout, width=width) == R.rotate(whole, to(FAR), layout=layout)).all())
+
+
+@layouts
+@pytest.mark.parametrize("inverse", [False, True])
+def test_gradients_of_the_partial_turn(layout, inverse):
+    ids = torch.tensor([5, -2, 131071])
+    f = lambda x: R.rotate(x, ids, layout=layout, width=4, inverse=inverse)
+    x = draw(16, 2, 3, 7).requires_grad_()
+    assert torch.autograd.gradcheck(f, x) and torch.autograd.gradgradcheck(f, x)
+    dy = draw(17, 2, 3, 7)
+    (dx,) = torch.autograd.grad(f(x), x, dy)
+    torch.testing.assert_close(dx, R.rotate(dy, ids, layout=layout, width=4, inverse=not inverse), rtol=0, atol=1e-15)
+
+
+# -- into a given place
+
+class Slots:
+    """Views of one block of memory (5, 3, 16) as (3, 5, 8): each called by what it is."""
+
+    def __init__(self, kind, dtype):
+        block = draw(31, 5, 3, 16).to(dtype)
+        self.block = block if kind == "torch" else block.numpy()
+        swap = (lambda x: x.transpose(0, 1)) if kind == "torch" else (lambda x: x.swapaxes(0, 1))
+        self.left, self.right, self.shifted, self.every = (swap(self.block[..., s]) for s in (
+            slice(0, 8), slice(8, 16), slice(4, 12), slice(0, 16, 2)))
+
+
+def copied(x):
+    return x.clone() if isinstance(x, torch.Tensor) else x.copy()
+
+
+@covers("P60", "P68")
+@kinds
+@layouts
+@pytest.mark.parametrize("width", [None, 4])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_out_gets_the_same_bits_in_place_and_apart(kind, layout, width, dtype):
+    ids = KINDS[kind]([5, -2, 9, 131071, 0])
+    for source, target in (("left", "left"), ("left", "right"), ("every", "every")):
+        slots = Slots(kind, dtype)
+        x, out, before = getattr(slots, source), getattr(slots, target), copied(slots.block)
+        want = R.rotate(x, ids, layout=layout, width=width)
+        got = R.rotate(x, ids, layout=layout, width=width, out=out)
+        assert got is out and bool((out == want).all())
+        untouched = {"left": np.s_[..., 8:], "right": np.s_[..., :8], "every": np.s_[..., 1::2]}[target]
+        assert bool((slots.block[untouched] == before[untouched]).all())
+    again = Slots(kind, dtype)                      # another view of the same memory is in place too
+    want = R.rotate(again.left, ids, layout=layout, width=width)
+    assert R.rotate(again.left, ids, layout=layout, width=width, out=again.left[:]) is not again.left
+    assert bool((again.left == want).all())
+
+
+@covers("P68")
+def test_out_while_gradients_are_recorded():
+    ids, x = torch.arange(3), torch.ones(3, 4)
+    for leaf, kwargs in ((x.clone().requires_grad_(), {}), (x, {"frequencies": torch.ones(2).double().requires_grad_()})):
+        with pytest.raises(ValueError, match=r"out is given while gradients are recorded; allowed is out=None, or torch\.no_grad"):
+            R.rotate(leaf, ids, layout="half", out=torch.empty(3, 4), **kwargs)
+        with torch.no_grad():
+            assert torch.equal(R.rotate(leaf, ids, layout="half", out=torch.empty(3, 4), **kwargs), R.rotate(leaf, ids, layout="half", **kwargs))
+    with pytest.raises(ValueError, match="out is given while gradients"):
+        R.rotate(x, ids, layout="half", out=torch.empty(3, 4).requires_grad_())
+    with torch.inference_mode():
+        got = R.rotate(x, ids, layout="half", out=torch.empty(3, 4))
+    assert torch.equal(got, R.rotate(x, ids, layout="half")) and torch.equal(x, torch.ones(3, 4))
+
+
+def test_out_on_the_meta_device():
+    x, ids = torch.ones(3, 4, device="meta"), torch.zeros(3, dtype=torch.int64, device="meta")
+    out = torch.empty(3, 4, device="meta")
+    assert R.rotate(x, ids, layout="half", out=out) is out
 
 
 # -- positions
@@ -581,7 +687,7 @@ def test_compiles_to_one_graph(layout):
 
 # -- errors
 
-X, T, ID = np.ones((3, 4)), torch.ones(3, 4), np.arange(3)
+X, T, ID, ID_T, ID5 = np.ones((3, 4)), torch.ones(3, 4), np.arange(3), torch.arange(3), np.arange(5)
 turn = functools.partial(R.rotate, layout="half")
 BAD = {  # what is passed -> error and a piece of its message
     "odd width": (lambda: R.frequencies(65), ValueError, r"width is 65; allowed are even numbers"),                 # P53, F17
@@ -644,8 +750,27 @@ BAD = {  # what is passed -> error and a piece of its message
     "rows of heads": (lambda: turn(np.ones((2, 3, 5, 4)), np.ones((2, 3, 5), int)), ValueError, r"positions has shape \(2, 3, 5\)"),
     "given list": (lambda: turn(X, ID, frequencies=[1.0, 2.0]), TypeError, r"frequencies is a list"),
     "given few": (lambda: turn(X, ID, frequencies=np.ones(1)), ValueError,
-                  r"frequencies has shape \(1,\); allowed is one for each pair of x, \(2,\): to turn fewer channels, slice x"),
+                  r"frequencies has shape \(1,\); allowed is one for each pair, \(2,\); to turn fewer channels, give width"),
     "given twice": (lambda: turn(X, ID, base=5.0, frequencies=np.ones(2)), ValueError, r"base is 5\.0 and frequencies are given"),
+    "width odd": (lambda: turn(X, ID, width=3), ValueError, r"width is 3; allowed are even numbers: channels turn in pairs"),
+    "width zero": (lambda: turn(X, ID, width=0), ValueError, r"width is 0; allowed is at least 2"),
+    "width share": (lambda: turn(X, ID, width=0.5), TypeError, r"width is 0\.5; allowed is a whole number"),
+    "width beyond": (lambda: turn(X, ID, width=6), ValueError, r"width is 6, x has shape \(3, 4\); allowed is at most 4"),
+    "given for all": (lambda: turn(X, ID, width=2, frequencies=np.ones(2)), ValueError, r"frequencies has shape \(2,\); .*each pair, \(1,\)"),
+    "out list": (lambda: turn(X, ID, out=[]), TypeError, r"out is a list"),
+    "out kind": (lambda: turn(X, ID, out=torch.ones(3, 4)), TypeError, r"out is a Tensor, x a ndarray"),
+    "out dtype": (lambda: turn(T, ID_T, out=T.double()), TypeError, r"out has dtype torch\.float64, x torch\.float32: they must be the same"),
+    "out device": (lambda: turn(T, ID_T, out=T.to("meta")), ValueError, r"out is on device meta, x on cpu"),
+    "out shape": (lambda: turn(X, ID, out=np.ones((1, 3, 4))), ValueError, r"out has shape \(1, 3, 4\), x \(3, 4\): they must be the same"),
+    **{f"out overlaps, {kind} {part}": (
+        lambda kind=kind, part=part: turn((slots := Slots(kind, torch.bfloat16 if kind == "torch" else torch.float32)).left,
+                                          KINDS[kind](ID5), out=getattr(slots, part)), ValueError,
+        r"out overlaps x in memory; allowed is x itself, or an array apart from it")
+       for kind in KINDS for part in ("shifted", "every")},
+    "out broadcast": (lambda: turn(T, ID_T, out=torch.empty(4).expand(3, 4)), ValueError, r"out has entries that share memory"),
+    "out broadcast is x": (lambda: (lambda x: turn(x, ID_T, out=x))(torch.empty(4).expand(3, 4)), ValueError, r"out has entries that share"),
+    "out windows": (lambda: turn(X, ID, out=np.lib.stride_tricks.as_strided(np.ones(9), (3, 4), (16, 8))), ValueError, r"out has entries that share"),
+    "out read-only": (lambda: turn(X, ID, out=np.broadcast_to(X, (3, 4))), ValueError, r"out is read-only"),
     "inverse number": (lambda: turn(X, ID, inverse=-1), TypeError, r"inverse is -1; allowed are True and False"),
     "fractional text": (lambda: turn(X, ID, fractional="yes"), TypeError, r"fractional is 'yes'"),
 }
