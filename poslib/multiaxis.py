@@ -139,7 +139,7 @@ def mrope_axes(sections, *, order):
         found[axis:n * count:n] = axis
     counts = np.bincount(found, minlength=n).tolist()
     if counts != sections:
-        raise ValueError(f"sections is {tuple(sections)}; interleaved, every {n}th pair would give the axes {tuple(counts)}: "
+        raise ValueError(f"sections is {tuple(sections)}; interleaved, one pair in {n} would give the axes {tuple(counts)}: "
                          "allowed are sections where no later axis has more than its share")
     return found
 

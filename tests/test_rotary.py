@@ -574,7 +574,7 @@ def test_what_moving_costs_a_cache_of_bfloat16():
         assert 0.95 < size(moved, places[n]) / (once * (n + 1) ** 0.5) < 1.05
     fresh = R.rotate(k, places[1], layout="half")
     first = R.reposition(R.rotate(k, places[0], layout="half"), places[0], places[1], layout="half")
-    assert 0.4 < float((first == fresh).float().mean()) < 0.6                                   # so many entries are the fresh ones
+    assert 0.65 < float((first == fresh).float().mean()) < 0.70         # so many entries are the fresh ones; slow pairs hardly turn
 
 
 @layouts
