@@ -71,7 +71,7 @@ def fits(name, shape, target):
 
 
 def whole(name, value, *, at_least, why=""):
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    if isinstance(value, bool) or not (isinstance(value, int) or hasattr(value, "__index__")):   # torch.compile knows the former
         raise TypeError(f"{name} is {value!r}; allowed is a whole number")
     if value < at_least:
         raise ValueError(f"{name} is {value}; allowed is at least {at_least}" + (f" ({why})" if why else ""))

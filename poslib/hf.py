@@ -24,7 +24,8 @@ WHOLE = dict.fromkeys("""llama mistral qwen2 qwen2_moe qwen3 qwen3_moe gemma gem
                          starcoder2 exaone4 seed_oss arcee diffllama dots1 jetmoe""".split(), ("half", 10000.0, None))
 MODELS = {
     **WHOLE,
-    "mixtral": ("half", 1e6, None), "phimoe": ("half", 1e6, None), "minimax": ("half", 1e6, None), "lfm2": ("half", 1e6, None),
+    "mixtral": ("half", 1e6, None), "phimoe": ("half", 1e6, None), "minimax": ("half", 1e6, None),
+    "lfm2": ("half", 1e6, None),
     "olmo3": ("half", 500000.0, None), "bitnet": ("half", 500000.0, None), "smollm3": ("half", 2e6, None),
     "gemma3_text": ("half", None, None), "gemma4_text": ("half", None, None),
     "phi": ("half", 10000.0, 0.5), "phi3": ("half", 10000.0, 1.0), "persimmon": ("half", 10000.0, 0.5),
@@ -32,7 +33,8 @@ MODELS = {
     "nemotron": ("half", 10000.0, 0.5), "glm4_moe": ("half", 10000.0, 0.5), "qwen3_next": ("half", 10000.0, 0.25),
     "recurrent_gemma": ("half", 10000.0, 0.5), "minimax_m2": ("half", 5e6, 1.0),
     "glm": ("interleaved", 10000.0, 0.5), "glm4": ("interleaved", 10000.0, 0.5),
-    "cohere": ("interleaved", 500000.0, None), "cohere2": ("interleaved", 10000.0, None), "helium": ("interleaved", 100000.0, None),
+    "cohere": ("interleaved", 500000.0, None), "cohere2": ("interleaved", 10000.0, None),
+    "helium": ("interleaved", 100000.0, None),
     "ernie4_5": ("interleaved", 500000.0, None), "ernie4_5_moe": ("interleaved", 500000.0, None),
     "llama4_text": ("interleaved", 500000.0, None),
     "gptj": ("interleaved", 10000.0, None), "codegen": ("interleaved", 10000.0, None), "roformer": ("interleaved", 10000.0, None),
@@ -44,7 +46,7 @@ MROPE = {"qwen2_vl": "chunked", "qwen2_5_vl": "chunked", "qwen3_vl": "interleave
 FIXED_BASE = ("gptj", "codegen", "roformer")
 REFUSED = {
     "nanochat": "it turns by the negated angles: rotary.rotate(..., layout='half', inverse=True) does",
-    "deepseek_v4": "the last channels of a head turn, and are turned back after attention: slice x and call rotary.rotate",
+    "deepseek_v4": "the last channels of a head turn: slice x and call rotary.rotate",
 }
 SCALED = ("linear", "dynamic", "ntk", "yarn", "longrope", "su", "llama3")
 KNOWN = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved", "factor"}
@@ -97,12 +99,17 @@ class RotaryConfig:
         if (self.sections is None) != (self.order is None):
             raise ValueError(f"sections is {self.sections}, order {self.order!r}: give both or neither")
         if self.sections is not None and len(multiaxis.mrope_axes(self.sections, order=self.order)) != self.width // 2:
-            raise ValueError(f"sections is {self.sections}, of {sum(self.sections)} pairs; allowed are {self.width // 2}, half of the width")
+            raise ValueError(f"sections is {self.sections}, of {sum(self.sections)} pairs; allowed are {self.width // 2}, "
+                             "half of the width")
+        # what `rotate` needs, as Python numbers once and for all: torch.compile looks into these, not into numpy
+        object.__setattr__(self, "_frequencies", tuple(self.frequencies().tolist()))
+        object.__setattr__(self, "_axes", None if self.sections is None else
+                           tuple(multiaxis.mrope_axes(self.sections, order=self.order).tolist()))
 
     @property
     def axes(self):
         """Axis of each pair, for `poslib.rotary.rotate`; None where a token has one position."""
-        return None if self.sections is None else tuple(multiaxis.mrope_axes(self.sections, order=self.order).tolist())
+        return self._axes
 
     def frequencies(self):
         """numpy array, float64, shape (width/2,), radians per position."""
@@ -111,10 +118,13 @@ class RotaryConfig:
         return rotary.proportional_frequencies(self.width, self.share, self.base)
 
     def rotate(self, x, positions, *, inverse=False, out=None):
-        """Turn queries or keys (..., length, head_dim); see `poslib.rotary.rotate`.  With sections, positions are (axes, ...)."""
+        """Turn queries or keys (..., length, head_dim); see `poslib.rotary.rotate`.
+
+        With sections, positions are (axes, length) or (axes, batch, length).
+        """
         if x.shape[-1] != self.head_dim:
             raise ValueError(f"x has shape {tuple(x.shape)}; allowed is (..., length, {self.head_dim})")
-        return rotary.rotate(x, positions, layout=self.layout, width=self.width, frequencies=self.frequencies(), axes=self.axes,
+        return rotary.rotate(x, positions, layout=self.layout, width=self.width, frequencies=self._frequencies, axes=self._axes,
                              inverse=inverse, out=out)
 
     def explain(self):
@@ -187,7 +197,8 @@ def from_hf_config(config, *, layout=None, layer_type=None):
         notes.append("Only text_config was read, not the encoders of pictures or sound.")
     model, (layout, default_base, default_share) = _model(file, layout)
     if file.get("alibi") or file.get("position_embedding_type", "rotary") not in ("rotary", "rope"):
-        raise ValueError(f"config says {'alibi' if file.get('alibi') else file['position_embedding_type']!r}: nothing turns in this model")
+        said = "alibi" if file.get("alibi") else file["position_embedding_type"]
+        raise ValueError(f"config says {said!r}: nothing turns in this model")
     given = _rope_dictionary(file, layer_type)
     kind = _kind(given)
     head_dim = _head_dim(file, layer_type)
@@ -238,7 +249,8 @@ def _rope_dictionary(file, layer_type):
     if len(both) == 2 and both["rope_parameters"] != both["rope_scaling"]:
         raise ValueError("rope_parameters and rope_scaling differ; allowed is one of the two")
     name, given = next(iter(both.items()), ("rope_parameters", {}))
-    nested = {key: value for key, value in given.items() if isinstance(value, Mapping) or value is None and key.endswith("_attention")}
+    nested = {key: value for key, value in given.items()
+              if isinstance(value, Mapping) or value is None and key.endswith("_attention")}
     if "rope_local_base_freq" in file and not nested:        # Gemma 3 before transformers 5
         nested = {"full_attention": {**given, "rope_theta": file.get("rope_theta", 1e6)},
                   "sliding_attention": {"rope_theta": file["rope_local_base_freq"]}}
@@ -278,10 +290,14 @@ def _kind(given):
 def _head_dim(file, layer_type):
     if file.get("qk_rope_head_dim") is not None:
         return _whole(file, "qk_rope_head_dim")
-    own = {entry["head_dim"] for layer, entry in (file.get("per_layer_config") or {}).items()
-           if entry.get("head_dim") is not None and (file.get("layer_types") or [])[int(layer)] == layer_type}
-    if len(own) == 1:
-        return _whole({"head_dim": own.pop()}, "head_dim")
+    own = {layer: entry["head_dim"] for layer, entry in (file.get("per_layer_config") or {}).items() if entry.get("head_dim")}
+    if layer_type is None and (own or file.get("global_head_dim") is not None):
+        raise ValueError("head_dim differs by the kind of layer (per_layer_config, global_head_dim); give layer_type")
+    found = {own.get(layer) for layer in own if dict(enumerate(file.get("layer_types") or ())).get(int(layer)) == layer_type}
+    if len(found) > 1:
+        raise ValueError(f"head_dim is {sorted(found)} in layers of {layer_type!r}; allowed is one for all of them")
+    if found:
+        return _whole({"head_dim": found.pop()}, "head_dim")
     if layer_type == "full_attention" and file.get("global_head_dim") is not None:
         return _whole(file, "global_head_dim")
     if file.get("head_dim") is not None:
@@ -333,16 +349,19 @@ def _turning(file, given, model, head_dim, default, kind, notes):
     if file.get("rotary_dim") is not None:
         width = _whole(file, "rotary_dim")
         if share is not None and rotary._share(share, head_dim) != width:
-            raise ValueError(f"rotary_dim is {width} and {next(iter(shares))} {share}, of {head_dim} channels: they do not agree")
+            raise ValueError(f"rotary_dim is {width} and {next(iter(shares))} {share}, of {head_dim} channels: "
+                             "they do not agree")
         return None, width
     if model in ("gptj", "codegen"):
-        raise ValueError("rotary_dim is None: transformers makes frequencies of the whole model's width then; allowed is a number")
+        raise ValueError("rotary_dim is None: transformers makes frequencies of the whole model's width then; "
+                         "allowed is a number")
     if share is None:
         if default not in (None, 1.0):
             notes.append(f"The file gives no share; transformers takes {default} for {model}.")
         share = 1.0 if default is None else default
     elif default is None and share != 1:
-        raise ValueError(f"{next(iter(shares))} is {share}, but model_type {model!r} turns whole heads whatever it says; allowed is 1")
+        raise ValueError(f"{next(iter(shares))} is {share}, but model_type {model!r} turns whole heads whatever it says; "
+                         "allowed is 1")
     width = rotary._share(share, head_dim)
     if width < 2 or width % 2:
         raise ValueError(f"{next(iter(shares), 'the share')} is {share} of {head_dim} channels, {width} of them: "
@@ -356,7 +375,8 @@ def _sections(given, model):
     sections, flag = given.get("mrope_section"), given.get("mrope_interleaved")
     if sections is None:
         if order is not None:
-            raise ValueError(f"mrope_section is missing, which model_type {model!r} needs; allowed are whole numbers, one for each axis")
+            raise ValueError(f"mrope_section is missing, which model_type {model!r} needs; "
+                             "allowed are whole numbers, one for each axis")
         return None, None
     if flag is not None:
         arrays.flag("mrope_interleaved", flag)

@@ -115,7 +115,7 @@ class Rotary(torch.nn.Module):
     base : float, at least 1
     head_width : int, at least `width`, optional
         Width of a head; its channels beyond `width` are copied.  `width` unless given.
-    frequencies : numpy array, float64, shape (width/2,), optional
+    frequencies : numpy array, float64, shape (width/2,), or tuple of floats, optional
         In place of those that `base` gives, as `poslib.rotary.proportional_frequencies` and `poslib.multiaxis`
         make them.
     axes : integers, shape (width/2,), optional
@@ -135,13 +135,15 @@ class Rotary(torch.nn.Module):
         self.head_width = width if head_width is None else head_width
         arrays.whole("head_width", self.head_width, at_least=width, why="the channels that turn")
         self.width, self.layout, self.base = width, layout, base
-        if frequencies is not None and not hasattr(frequencies, "__array__") or isinstance(frequencies, torch.Tensor):
-            raise TypeError(f"frequencies is a {type(frequencies).__name__}; allowed is a numpy array, which no cast of the module narrows")
-        self.frequencies = frequencies if frequencies is None else frequencies.copy()
+        if isinstance(frequencies, torch.Tensor):
+            raise TypeError("frequencies is a Tensor; allowed are a numpy array and a tuple, which no cast of the module narrows")
+        self.frequencies = tuple(frequencies.tolist()) if hasattr(frequencies, "tolist") else frequencies
         self.axes = None if axes is None else tuple(rotary._axes(axes, width // 2, 2**31))
         own = () if axes is None else (max(self.axes) + 1,)
         no_tokens = torch.zeros(*own, 0, dtype=torch.int64, device="cpu")
-        self._turn(torch.zeros(0, self.head_width, device="cpu"), no_tokens)    # refuses what is not allowed, here rather than at the first call
+        # refuses what is not allowed, here rather than at the first call
+        nothing = torch.zeros(0, self.head_width, device="cpu")
+        rotary.rotate(nothing, no_tokens, **{**self._settings(), "frequencies": frequencies})
 
     def forward(self, q, k, positions, key_positions=None):
         """Turn queries and keys; see `poslib.rotary.rotate`.
@@ -162,11 +164,11 @@ class Rotary(torch.nn.Module):
         for name, x in (("q", q), ("k", k)):
             if x.shape[-1] != self.head_width:
                 raise ValueError(f"{name} has shape {tuple(x.shape)}; allowed is (..., length, {self.head_width})")
-        return self._turn(q, positions), self._turn(k, positions if key_positions is None else key_positions)
+        keys_at = positions if key_positions is None else key_positions
+        return rotary.rotate(q, positions, **self._settings()), rotary.rotate(k, keys_at, **self._settings())
 
-    def _turn(self, x, positions):
-        return rotary.rotate(x, positions, layout=self.layout, width=self.width, base=self.base,
-                             frequencies=self.frequencies, axes=self.axes)
+    def _settings(self):
+        return {"layout": self.layout, "width": self.width, "base": self.base, "frequencies": self.frequencies, "axes": self.axes}
 
     def extra_repr(self):
         said = f"width={self.width}, layout={self.layout!r}, "

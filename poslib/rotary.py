@@ -77,7 +77,7 @@ def proportional_frequencies(width, share, base=10000.0):
 
     Returns
     -------
-    numpy array, float64, shape (width/2,) : for `rotate`, whose zero frequencies keep their pairs bit by bit.
+    numpy array, float64, shape (width/2,) : for `rotate`, which leaves finite pairs of frequency 0 as they are.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def angles(positions, frequencies, *, axes=None, fractional=False):
         Integers of any sign, in any order.  With ``fractional=True`` also float32 or float64 (narrower
         floats merge neighbouring positions before they arrive here).
     frequencies : float64, shape (pairs,)
-        Same kind as `positions`, or a numpy array (see `frequencies`).
+        Same kind as `positions`, or a numpy array (see `frequencies`), or a tuple of floats.
     axes : integers, shape (pairs,), optional
         With several position ids for each token, positions (axes, ..., length): which of them turns each
         pair, counted from 0.  `poslib.multiaxis` makes those of axial RoPE and M-RoPE.
@@ -215,7 +215,7 @@ def rotate(x, positions, *, layout, width=None, base=10000.0, frequencies=None, 
         width; the rest is copied bit by bit (GPT-J, GPT-NeoX, Phi).  All channels turn unless given.
     base : float, finite, at least 1
     frequencies : float64, shape (width/2,), optional
-        In place of those that `base` gives; same kind as `x`, or a numpy array.
+        In place of those that `base` gives; same kind as `x`, or a numpy array, or a tuple of floats.
     axes : integers, shape (width/2,), optional
         Several position ids for each token, positions (axes, length) or (axes, batch, length): which
         of them turns each pair (see `poslib.multiaxis`).  Equal ids on all axes are the turn without `axes`, bit
@@ -241,11 +241,12 @@ def rotate(x, positions, *, layout, width=None, base=10000.0, frequencies=None, 
 
     Notes
     -----
-    Su et al. 2021, equation 34; partial width: Wang and Komatsuzaki 2021 (GPT-J).  The turn is orthogonal, so its gradient is the inverse turn; torch
-    differentiates through it twice and more.  With tensors on the meta device only the shape is known.
+    Su et al. 2021, equation 34; partial width: Wang and Komatsuzaki 2021 (GPT-J).  The turn is orthogonal,
+    so its gradient is the inverse turn; torch differentiates through it twice and more.  With tensors on
+    the meta device only the shape is known.
 
-    A module should hold `width` and `base` as Python numbers (or frequencies as a numpy array), which
-    ``.bfloat16()``, ``.to("meta")`` and ``state_dict`` leave alone.
+    A module should hold `width` and `base` as Python numbers (or frequencies as a tuple of floats), which
+    ``.bfloat16()``, ``.to("meta")`` and ``state_dict`` leave alone, and ``torch.compile`` can read.
 
     Examples
     --------
@@ -291,8 +292,9 @@ def reposition(x, old, new, *, layout, width=None, base=10000.0, frequencies=Non
     Rotations add up, so one turn by the exact integer new - old does it, wherever old is (Su et al. 2021,
     equation 16).  What cannot be undone is that `x` was rounded: its error turns along, and the result is
     rounded again.  A key of dtype bfloat16 comes out with 1.4 times the error of one that is turned afresh (the
-    root of two roundings; two entries of three are the same), and n moves cost the root of n + 1.  Move a cache once from where it was
-    first written, or keep unturned keys, if that matters.  A turn by 0 changes no bit of a finite vector.
+    root of two roundings; two entries of three are the same), and n moves cost the root of n + 1.  If that
+    matters, move a cache once from where it was first written, or keep unturned keys.  A turn by 0
+    changes no finite value.
 
     For keys of `xpos`, multiply by the scale too: ``xpos(x, new - old, role="key", ...)`` with center 0.
 
@@ -360,7 +362,7 @@ def xpos(x, positions, *, role, layout, width=None, base=10000.0, frequencies=No
     """
     xp, frequencies = _checked(x, positions, layout, width, base, frequencies, None, False)
     if not isinstance(role, str) or role not in ("query", "key"):
-        raise ValueError(f"role is {role!r}; allowed are 'query' (scaled up) and 'key' (scaled down)")
+        raise ValueError(f"role is {role!r}; allowed are 'query' (times the scale) and 'key' (divided by it)")
     center = _center(center)
     logs = _xpos_logs(frequencies.shape[0], scale_base, gamma)
     away = xp.astype(positions, xp.int64) - center
@@ -401,8 +403,8 @@ def convert(weight, *, source, target, heads, width=None, axis=0):
     -----
     The scores with `target` are those of the old weights with `source`, since query and key channels are
     permuted alike; values and the output projection keep their order.  Whatever acts on turned
-    channels must be converted with them: weight, bias, norm gain.  To interleaved is what
-    ``permute`` of the scripts that export Llama undoes; the round trip is the identity.
+    channels must be converted with them: weight, bias, norm gain.  From interleaved to half is the
+    ``permute`` of the script that brought Llama to Hugging Face; the round trip is the identity.
 
     Examples
     --------
@@ -418,7 +420,8 @@ def convert(weight, *, source, target, heads, width=None, axis=0):
         raise TypeError(f"axis is {axis!r}; allowed is a whole number")
     axis = operator.index(axis)
     if not -weight.ndim <= axis < weight.ndim:
-        raise ValueError(f"axis is {axis}, weight has shape {tuple(weight.shape)}; allowed are {-weight.ndim} to {weight.ndim - 1}")
+        raise ValueError(f"axis is {axis}, weight has shape {tuple(weight.shape)}; allowed are {-weight.ndim} "
+                         f"to {weight.ndim - 1}")
     rows = weight.shape[axis]
     if rows % heads:
         raise ValueError(f"heads is {heads}, weight has shape {tuple(weight.shape)}: {rows} rows are no whole number for each")
@@ -621,7 +624,11 @@ def _check_reach(xp, away, dtype, rate, center):
 
 
 def _float64_vector(xp, name, values, positions):
-    """`values` as the kind and on the device of `positions`; numpy arrays count as settings."""
+    """`values` as the kind and on the device of `positions`; numpy arrays and tuples of floats count as settings."""
+    if isinstance(values, tuple):           # torch.compile can look into these, not into numpy arrays
+        if not values or not all(isinstance(value, float) for value in values):
+            raise TypeError(f"{name} is {values!r}; allowed in a tuple are floats, at least one")
+        return xp.asarray(list(values), dtype=xp.float64, device=api.device(positions))
     if not (api.is_numpy_array(values) or arrays.namespace_of(name, values) is xp):
         arrays.same_kind(positions=positions, **{name: values})
     if values.dtype != api.array_namespace(values).float64:

@@ -122,6 +122,12 @@ def test_it_is_frozen_and_equal_by_value():  # P45
     assert hash(from_hf_config(QWEN2VL)) != hash(got)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_it_compiles_to_one_graph():
+    got, x, ids = from_hf_config(QWEN2VL), torch.randn(2, 5, 128), torch.arange(15).reshape(3, 5)
+    assert torch.equal(torch.compile(got.rotate, backend="eager", fullgraph=True)(x, ids), got.rotate(x, ids))
+
+
 def test_examples_of_the_docstrings():
     assert doctest.testmod(hf).failed == 0 and doctest.testmod(hf).attempted == 3
 
@@ -182,6 +188,11 @@ BAD = {  # what is passed -> error and a piece of its message
     "old gemma": (lambda: from_hf_config(OLD_GEMMA3), ValueError, r"differs by the kind of layer; give layer_type"),
     "no such layer": (lambda: from_hf_config(GEMMA3, layer_type="linear"), ValueError, r"layer_type is 'linear'; allowed are \['full_attention'"),
     "layer of a flat file": (lambda: from_hf_config({**LLAMA, "layer_types": ["full_attention"]}, layer_type="x"), ValueError, r"layer_type is 'x'; allowed"),
+    "widths of layers": (lambda: from_hf_config({**LLAMA, "head_dim": 64, "global_head_dim": 128}), ValueError,
+                         r"head_dim differs by the kind of layer \(per_layer_config, global_head_dim\); give layer_type"),
+    "widths by layer": (lambda: from_hf_config({**LLAMA, "head_dim": 64, "per_layer_config": {"0": {"head_dim": 128}}}), ValueError, r"head_dim differs by the kind"),
+    "widths of one kind": (lambda: from_hf_config({**LLAMA, "layer_types": ["full_attention"] * 2, "per_layer_config": {
+        "0": {"head_dim": 128}, "1": {"head_dim": 64}}}, layer_type="full_attention"), ValueError, r"head_dim is \[64, 128\] in layers of 'full_attention'"),
     "still layer": (lambda: from_hf_config({**GEMMA3, "rope_parameters": {"full_attention": None, "sliding_attention": {"rope_theta": 5.0}}},
                                            layer_type="full_attention"), ValueError, r"None for 'full_attention': nothing turns in these layers"),
     "unknown model": (lambda: from_hf_config({**LLAMA, "model_type": "new"}), ValueError, r"model_type is 'new', whose layout is not known; give layout="),

@@ -151,6 +151,13 @@ def test_without_torch_the_error_says_what_to_install():
 
 Q, WIDE = torch.ones(1, 1, 4, 8), torch.ones(1, 1, 4, 10)
 
+@pytest.mark.filterwarnings("ignore")
+def test_rotary_compiles_to_one_graph_with_every_setting():
+    module = nn.Rotary(6, layout="half", head_width=8, frequencies=multiaxis.axial_frequencies(6, 3), axes=multiaxis.axial_axes(6, 3))
+    ids = torch.stack([FAR, IDS, -FAR])
+    assert torch.equal(torch.compile(module, backend="eager", fullgraph=True)(DRAWN, DRAWN, ids)[0], module(DRAWN, DRAWN, ids)[0])
+
+
 def test_rotary_keeps_frequencies_of_its_own():
     omega = rotary.frequencies(8)
     module = nn.Rotary(8, layout="half", frequencies=omega)
@@ -166,8 +173,9 @@ BAD = {  # what is passed -> error and a piece of its message
     "std nan": (lambda: nn.LearnedPositions(2, 3, std=float("nan")), ValueError, r"std is nan"),
     "float ids": (lambda: nn.LearnedPositions(2, 3)(torch.ones(2)), TypeError, r"positions has dtype torch\.float32; allowed are integers"),
     "resize": (lambda: nn.LearnedPositions(2, 3).resize(1), ValueError, r"rows is 1, the table has 2"),
-    "frequencies at once": (lambda: nn.Rotary(8, layout="half", frequencies=torch.ones(4).double()), TypeError, r"frequencies is a Tensor; allowed is a numpy array"),
+    "frequencies at once": (lambda: nn.Rotary(8, layout="half", frequencies=torch.ones(4).double()), TypeError, r"frequencies is a Tensor; allowed are a numpy array and a tuple"),
     "frequencies list": (lambda: nn.Rotary(8, layout="half", frequencies=[1.0]), TypeError, r"frequencies is a list"),
+    "frequencies narrow": (lambda: nn.Rotary(8, layout="half", frequencies=rotary.frequencies(8).astype("f4")), TypeError, r"frequencies has dtype float32"),
     "frequencies few": (lambda: nn.Rotary(8, layout="half", frequencies=rotary.frequencies(4)), ValueError, r"frequencies has shape \(2,\)"),
     "head width": (lambda: nn.Rotary(8, layout="half", head_width=6), ValueError, r"head_width is 6; allowed is at least 8 \(the channels that turn\)"),
     "axes at once": (lambda: nn.Rotary(8, layout="half", axes=(0, 1)), ValueError, r"axes has shape \(2,\)"),

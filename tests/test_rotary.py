@@ -470,6 +470,7 @@ def test_frequencies_may_be_given(kind):
     want = R.rotate(x, ids, layout="half", base=777.0)
     assert bool((R.rotate(x, ids, layout="half", frequencies=omega) == want).all())
     assert bool((R.rotate(x, ids, layout="half", frequencies=to(omega)) == want).all())
+    assert bool((R.rotate(x, ids, layout="half", frequencies=tuple(omega.tolist())) == want).all())
     assert bool((R.rotate(x, ids, layout="half", frequencies=0 * omega) == x).all())
 
 
@@ -716,6 +717,12 @@ def test_the_order_of_converted_rows(kind):
         assert R.convert(to(np.arange(10)), source="interleaved", target="half", heads=heads, width=width).tolist() == want
     assert R.convert(to(np.arange(12)), source="half", target="interleaved", heads=2, width=4).tolist() == [0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]
     assert R.convert(to(np.arange(6)), source="half", target="interleaved", heads=1).tolist() == [0, 3, 1, 4, 2, 5]
+
+
+def test_to_halves_is_the_permutation_of_the_script_that_brought_llama_to_hugging_face():
+    w = draw(94, 3 * 8, 5)
+    script = w.view(3, 4, 2, 5).transpose(1, 2).reshape(24, 5)
+    assert torch.equal(R.convert(w, source="interleaved", target="half", heads=3), script)
 
 
 @covers("P46")
@@ -1005,9 +1012,12 @@ def test_gradients_reach_frequencies_and_fractional_positions(layout):
 @pytest.mark.filterwarnings("ignore")
 @layouts
 def test_compiles_to_one_graph(layout):
-    f = torch.compile(lambda x, ids: R.rotate(x, ids, layout=layout), backend="eager", fullgraph=True)
+    omega = tuple(multiaxis.axial_frequencies(8).tolist())
     x, ids = draw(22, 2, 3, 5, 8, dtype=torch.bfloat16), torch.tensor([[0, 1, 2, 3, 4], [7, 7, -1, 0, 10**6]])
-    assert torch.equal(f(x, ids), R.rotate(x, ids, layout=layout))
+    for turn, ids in ((lambda x, p: R.rotate(x, p, layout=layout), ids),
+                      (lambda x, p: R.reposition(x, p, p + 3, layout=layout, width=4), ids),
+                      (lambda x, p: R.rotate(x, p, layout=layout, axes=(0, 0, 1, 1), frequencies=omega), torch.stack([ids, ids.flip(0)]))):
+        assert torch.equal(torch.compile(turn, backend="eager", fullgraph=True)(x, ids), turn(x, ids))
 
 
 # -- errors
@@ -1040,6 +1050,8 @@ BAD = {  # what is passed -> error and a piece of its message
     "angles uint64": (lambda: R.angles(np.array([1], np.uint64), R.frequencies(4)), TypeError, r"positions has dtype uint64"),
     "angles flag": (lambda: R.angles(ID, R.frequencies(4), fractional=1), TypeError, r"fractional is 1; allowed are True and False"),
     "omega list": (lambda: R.angles(ID, [1.0]), TypeError, r"frequencies is a list"),
+    "omega empty tuple": (lambda: R.angles(ID, ()), TypeError, r"frequencies is \(\); allowed in a tuple are floats, at least one"),
+    "omega of integers": (lambda: R.angles(ID, (1, 0.5)), TypeError, r"frequencies is \(1, 0\.5\); allowed in a tuple are floats"),
     "omega kind": (lambda: R.angles(ID, torch.ones(2).double()), TypeError, r"frequencies is a Tensor, positions a ndarray"),
     "omega dtype": (lambda: R.angles(ID, np.ones(2, "f4")), TypeError, r"frequencies has dtype float32; allowed is float64"),
     "omega shape": (lambda: R.angles(ID, np.ones((2, 1))), ValueError, r"frequencies has shape \(2, 1\); allowed is \(pairs,\)"),
@@ -1121,7 +1133,7 @@ BAD = {  # what is passed -> error and a piece of its message
     "share text": (lambda: R.proportional_frequencies(8, "1"), TypeError, r"share is '1'"),
     "share width": (lambda: R.proportional_frequencies(7, 0.5), ValueError, r"width is 7; allowed are even"),
     "no role": (lambda: R.xpos(X, ID, layout="half"), TypeError, r"role"),
-    "role": (lambda: scaled(role="q"), ValueError, r"role is 'q'; allowed are 'query' \(scaled up\) and 'key' \(scaled down\)"),
+    "role": (lambda: scaled(role="q"), ValueError, r"role is 'q'; allowed are 'query' \(times the scale\) and 'key' \(divided by it\)"),
     "center": (lambda: scaled(center=0.5), TypeError, r"center is 0\.5; allowed is a whole number"),
     "center bool": (lambda: scaled(center=True), TypeError, r"center is True"),
     "center far": (lambda: scaled(center=2**60), ValueError, r"center is 1152921504606846976; allowed is up to 2\*\*53 in size"),
