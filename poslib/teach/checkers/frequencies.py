@@ -24,7 +24,7 @@ def unfinished(answer):
         (frequencies(128), 4096, "for base 10,000, width 128 and 4,096 tokens"),
         (frequencies(128, 5e5), 8192, "for base 500,000, width 128 and 8,192 tokens"),
         (2 * np.pi / np.array([10.0, 100.0, 1000.0]), 20, "for wavelengths of 10, 100 and 1,000 and 20 tokens"),
-        (2 * np.pi / np.array([8.0, 64.0, 512.0]), 64, "for wavelengths of 8, 64 and 512 and 64 tokens"),
+        (2 * np.pi / np.array([8.0, 64.0, 512.0, 4096.0]), 64, "for wavelengths of 8, 64, 512 and 4,096 and 64 tokens"),
         (frequencies(32, 1e2), 4096, "for base 100, where every pair finishes,"),
         (stopped, 4096, "for p-RoPE with 48 of 64 pairs moving"),
         (stopped, 512, "for p-RoPE with 48 of 64 pairs moving and 512 tokens"),
