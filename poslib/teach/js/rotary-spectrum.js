@@ -22,7 +22,7 @@
   }
   const words = (n) => String(n).replace(/\B(?=(\d{3})+$)/g, ',');
   const short = (x) => (x >= 9.995 ? words(Math.round(x)) : x >= 0.9995 ? fixed(x, 2) : x >= 0.00995 ? fixed(x, 3) : Number(x).toPrecision(2));
-  const CONTENTS = { equal: 'query = key, all pairs equal', random: 'a random query and key', aimed: 'aimed at the marked lag' };
+  const CONTENTS = { equal: 'query = key, all pairs equal', aimed: 'aimed at the marked lag', random: 'a random query and key' };
 
   F.define('rotary-spectrum', {
     title: 'A rotary score over the lag, and the turns that each pair makes in training',
