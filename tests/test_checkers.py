@@ -163,3 +163,51 @@ def test_wrong_answers_of_chapter_07_are_named(name, answer, said):
 def test_a_far_test_may_use_arrays():
     """What `make` gives, `solve` gets: an array stays one."""
     assert check("extrapolation/far_test", (needle, lambda t: int(t[t < 16][0]))).accepted
+
+
+# ---- chapter 09 -----------------------------------------------------------------------------------
+
+def wrong_frequencies():
+    """Likely wrong answers of chapter 09, and what the checker must say."""
+    def turns(w, n):
+        return n * w / (2 * np.pi)
+
+    def turned(q, r, w, adjacent=False, times=1.0):
+        n = len(q) // 2
+        z = (q[0::2] + 1j * q[1::2] if adjacent else q[:n] + 1j * q[n:]) * np.exp(1j * r * w) * times
+        return np.stack([z.real, z.imag], axis=1).ravel() if adjacent else np.concatenate([z.real, z.imag])
+
+    def first(w, limit, start=0, step=1, most=20_000):
+        lags = np.arange(start, min(limit, most), step)
+        below = lags[np.cos(np.outer(lags, w)).sum(axis=1) < 0]
+        return int(below[0]) if below.size else None
+
+    def scaled(q, k, i, j, w, z, B):
+        return ((q * np.exp(1j * i * w) * z**(i / B)) * (k * np.exp(1j * j * w) * z**(-j / B)).conj()).real.sum()
+
+    def damped(q, k, lag, w, power):
+        return ((q * k.conj()) * np.exp(1j * lag * w)).real @ power
+
+    return [
+        ("unfinished", lambda w, n: int((turns(w, n) < 1).sum()), "stand still"), ("unfinished", lambda w, n: int((turns(w, n) >= 1).sum()), "that do finish"),
+        ("unfinished", lambda w, n: int(((w > 0) & (turns(w, n) <= 1)).sum()), "exactly once"), ("unfinished", lambda w, n: int(((w > 0) & (n * w < 1)).sum()), "2π radians"),
+        ("unfinished", lambda w, n: ((w > 0) & (turns(w, n) < 1)).sum() / 1, "whole number"), ("unfinished", lambda w, n: int(len(w) // 4), "How many turns"),
+        ("key_for_lag", lambda q, r, w: turned(q, -r, w), "wrong way"), ("key_for_lag", lambda q, r, w: q, "wanted most at lag 0"),
+        ("key_for_lag", lambda q, r, w: turned(q, r, w, adjacent=True), "2k and 2k + 1"), ("key_for_lag", lambda q, r, w: turned(q, r, w, times=2), "length is"),
+        ("key_for_lag", lambda q, r, w: turned(q, r, w)[:4], "shape"), ("key_for_lag", lambda q, r, w: turned(q, r, w) + 0j, "complex"),
+        ("fails_at", lambda w, n: first(w, n, step=2), "skip lags"), ("fails_at", lambda w, n: first(w, n + 1), "None"),
+        ("fails_at", lambda w, n: first(w, n, most=2000), "negative at lag 6581"), ("fails_at", lambda w, n: (first(w, n) or -1) + 1 or None, "one too high"),
+        ("fails_at", lambda w, n: int((np.cos(np.outer(np.arange(n), w)).sum(1) < 0).argmax()) or None, "a few thousand at a time"),
+        ("xpos_pair", scaled, "left the range"), ("xpos_pair", lambda q, k, i, j, w, z, B: damped(q, k, i - j, w, np.ones(len(w))), "decay is missing"),
+        ("xpos_pair", lambda q, k, i, j, w, z, B: damped(q, k, i - j, w, z**((j - i) / B)), "sign of the exponent"),
+        ("xpos_pair", lambda q, k, i, j, w, z, B: damped(q, k, j - i, w, z**((i - j) / B)), "turn the wrong way"),
+        ("xpos_pair", lambda q, k, i, j, w, z, B: damped(q, k.conj(), i - j, w, z**((i - j) / B)), "conjugate"),
+        ("xpos_pair", lambda q, k, i, j, w, z, B: damped(q, k, i - j, w, z ** float(i - j)), "by ζ in B tokens"),
+        ("xpos_pair", lambda q, k, i, j, w, z, B: q * k, "one number"),
+    ]
+
+
+@pytest.mark.parametrize("name, answer, sentence", wrong_frequencies())
+def test_likely_wrong_answers_about_frequencies_get_their_own_sentence(name, answer, sentence):
+    told = check(f"frequencies/{name}", answer)
+    assert not told.accepted and sentence in told.message, told.message

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from conftest import SITE
-from poslib import absolute, relative
+from poslib import absolute, relative, rotary
 from poslib.attention import attention, causal_mask, softmax
 from poslib.collisions import collision_counts, distance, merged_positions, nearest_lag, rounded
 from poslib.lab import atlas, learned_positions
@@ -357,6 +357,38 @@ def test_loss_by_length_shows_the_stored_losses(state):
         assert (f"In blocks {best['block']} reads better, sliding {best['sliding']} does." in said) == (best["block"] != best["sliding"])
 
 
+@pytest.mark.parametrize("state", [{}, {"content": "random", "lag": 0}, {"base": "500000", "content": "aimed", "lag": 777, "trained": "8192"}, {"width": "16", "base": "100", "lag": 4096},
+                                   {"share": "0.5", "content": "random"}, {"share": "0.25", "width": "256", "base": "10000000", "trained": "131072"}, {"share": "0.75", "content": "aimed", "lag": 31}])
+def test_rotary_spectrum_computes_what_poslib_computes(state):
+    got, said = figure("rotary-spectrum", **state).compute(), figures.call("say", "rotary-spectrum", state)
+    s = {"base": "10000", "width": "128", "content": "equal", "share": "1", "trained": "4096", "lag": 100, **state}
+    width, trained, lag = int(s["width"]), int(s["trained"]), s["lag"]
+    n = width // 2
+    omega = np.where(np.arange(n) < int(float(s["share"]) * n), rotary.frequencies(width, float(s["base"])), 0.0)
+    np.testing.assert_allclose(got["omega"], omega, rtol=1e-13)
+    turns = trained * omega / (2 * np.pi)
+    np.testing.assert_allclose(got["turns"], turns, rtol=1e-12)
+    groups = [turns >= 1, (turns > 0) & (turns < 1), omega == 0]
+    assert [got["finished"], got["unfinished"], got["still"]] == [int(g.sum()) for g in groups]
+    # a query and a key with this content, turned by poslib
+    a, phi = np.array(got["amplitude"]), np.array(got["phase"])
+    z = a * np.exp(1j * phi)
+    q, k = np.concatenate([z.real, z.imag]), np.repeat([1.0, 0.0], n)
+    lags = np.array(got["lags"])
+    assert lags[0] == 0 and lags[-1] == 65_536 and (np.diff(lags) > 0).all()
+    for lags, parts in ((lags, np.array(got["curves"])), (np.array([lag]), np.array([got["marked"]]))):
+        Q = rotary.rotate(np.tile(q, (len(lags), 1)), lags, layout="half", frequencies=omega)
+        each = (Q * k).reshape(len(lags), 2, n).sum(1) / a.sum()
+        np.testing.assert_allclose(parts, np.stack([each[:, g].sum(1) for g in groups], axis=1), atol=1e-10)
+    assert (s["content"] == "random") != (np.ptp(a) == 0)
+    assert s["content"] != "aimed" or abs(sum(got["marked"]) - 1) < 1e-12
+    total = sum(got["marked"])
+    assert f"{groups[0].sum()} pairs finish a turn, {groups[1].sum()} do not" in said and f"the score is {total:.3f}".replace("-0.000", "0.000") in said
+    assert ("never move" in said) == bool(groups[2].sum())
+    panels = figures.call("draw", "rotary-spectrum", state)
+    assert panels[1].count("<circle") == groups[0].sum() + groups[1].sum() and panels[1].count('fill="#1f83d6"') == groups[0].sum()
+
+
 def test_helpers_are_no_figures_and_come_with_every_figure():
     assert not [kind for kind in figures.kinds() if kind.startswith("_")]
     assert "F.tools.stack =" in figures.scripts("prefix") and "define('order'" not in figures.scripts("prefix")
@@ -384,7 +416,7 @@ def test_the_stored_form_is_small_and_reproducible(monkeypatch):
 
 
 def test_every_figure_of_the_book_is_tested_here():
-    assert set(figures_in_pages()) <= {"collisions", "learned-table", "loss-by-length", "order", "prefix", "relative-bias", "sinusoid-pair"}, "write a test that compares the new figure's numbers with poslib"
+    assert set(figures_in_pages()) <= {"collisions", "learned-table", "loss-by-length", "order", "prefix", "relative-bias", "rotary-spectrum", "sinusoid-pair"}, "write a test that compares the new figure's numbers with poslib"
     assert set(figures.kinds()) == set(figures_in_pages()), "a figure that no page shows"
 
 

@@ -1,5 +1,7 @@
 """The experiments' parts: tasks with right labels, a model that is blind exactly when it should be."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -7,13 +9,15 @@ import torch
 from poslib import absolute, relative
 from poslib.absolute import frequencies, sinusoid
 from poslib.attention import split_heads
-from poslib.collisions import rounded
-from poslib.lab import (atlas, causal_mask, collisions, extrapolation, learned_positions, order_blindness, pretrained, relative_scores,
+from poslib.collisions import kernel, rounded
+from poslib.lab import (atlas, causal_mask, census, collisions, extrapolation, learned_positions, order_blindness, pretrained, relative_scores,
                         results, sinusoids, tasks)
+from poslib.lab import frequencies as lab_frequencies
 from poslib.lab.encodings import ENCODINGS, Encoding
 from poslib.lab.model import Transformer
 from poslib.lab.pretrained import MINILM
 from poslib.lab.training import cross_entropy, train
+from poslib.rotary import frequencies as rotary_frequencies
 
 
 def g(seed=0):
@@ -840,3 +844,74 @@ def test_the_stored_reading_of_chapter_7_is_complete():
         assert r["tail"]["1"] == r["tail_window"]["1"]
         assert [int(w) for w in r["narrow"]] == list(extrapolation.WINDOWS) and len(r["by_place"]) == 512
     assert [int(T) for T in stored["counted"]["blocks"]] == list(extrapolation.LENGTHS) and len(stored["counted"]["by_context"]) == 6
+
+
+# ---- chapter 9 ------------------------------------------------------------------------------------
+
+def test_first_failure_is_where_the_kernel_first_turns_negative():
+    for base, width in ((1e4, 128), (84_000, 128), (90_000, 128), (1e2, 16), (1e4, 64)):
+        lag = lab_frequencies.first_failure(base, width=width)
+        value = kernel(np.arange(lag + 1), rotary_frequencies(width, base))
+        assert value[-1] < 0 and (value[:-1] >= 0).all()
+    assert lab_frequencies.first_failure(1e4, limit=1707) is None and lab_frequencies.first_failure(1e4, limit=1708) == 1707
+
+
+def test_a_hint_does_not_change_whether_a_base_holds():
+    for base, length in ((4100.0, 1024), (4294.5, 1024), (5500.0, 1024)):
+        found = [lab_frequencies.some_failure(base, length, hint) for hint in (None, 0, 500, 1023)]
+        fails = lab_frequencies.first_failure(base, limit=length) is not None
+        assert [f is not None for f in found] == [fails] * 4
+        assert all(kernel(np.array([f]), rotary_frequencies(128, base))[0] < 0 for f in found if f is not None)
+    assert {lab_frequencies.first_failure(b, limit=1024) is None for b in (4100.0, 4294.5)} == {True, False}, "both answers occur above"
+
+
+def test_the_smallest_base_holds_and_the_step_below_does_not():
+    base = lab_frequencies.smallest_base(1024, start=4200)
+    assert lab_frequencies.first_failure(base, limit=1024) is None
+    assert lab_frequencies.first_failure(base * np.exp(-lab_frequencies.STEP), limit=1024) is not None
+    stored = results.load("frequencies")
+    assert abs(stored["smallest"]["1024"] / base - 1) < 1e-3
+    assert list(map(int, stored["smallest"])) == list(lab_frequencies.LENGTHS)
+    assert all(lab_frequencies.first_failure(b) == lag for b, lag in list(zip(*stored["comb"].values()))[::97])
+
+
+def test_census_has_a_source_for_every_cell_and_no_guess():
+    known, entries = census.sources(), census.load()
+    assert len({e.name.split(",")[0] for e in entries}) >= 25 and len({e.name for e in entries}) == len(entries)
+    for source in known.values():
+        assert re.fullmatch("[0-9a-f]{40}", source.get("commit", "0" * 40)) and ("repository" in source) != ("version" in source) and source["what"]
+    used = set()
+    for e in entries:
+        assert list(e.cells) == list(census.FIELDS)
+        for field, cell in e.cells.items():
+            assert cell["value"] == getattr(e, field)
+            if cell["value"] is None:
+                assert cell == {"value": None, "reason": "not found"}, f"{e.name}, {field}"
+            else:
+                assert set(cell) == {"value", "source", "at"} and len(cell["at"]) > 5, f"{e.name}, {field}"
+                used.add(cell["source"])
+    assert used == set(known), "a source that no cell uses, or a cell whose source is not described"
+
+
+def test_census_cells_are_in_range_and_fit_together():
+    for e in census.load():
+        assert 2021 <= e.year <= 2026
+        assert 2 <= e.rotary_width <= e.head_width <= 1024 and e.rotary_width % 2 == e.head_width % 2 == 0, e.name
+        assert 100 <= e.base <= 1e8
+        assert e.rope_type in {"default", "linear", "yarn", "llama3", "proportional", None} and e.layout in {"half", "interleaved", None}
+        if e.trained_length and e.max_positions:
+            assert 512 <= e.trained_length <= e.max_positions, e.name
+        if e.rope_type in {"yarn", "llama3"}:
+            assert e.trained_length < e.max_positions, f"{e.name} is extended"
+        omega = e.frequencies()
+        assert len(omega) == e.rotary_width // 2 and omega[0] == 1 and (np.diff(omega) < 0).all()
+        if e.turns() is not None:
+            np.testing.assert_allclose(e.turns()[0], e.trained_length / (2 * np.pi))
+
+
+def test_census_knows_what_the_literature_says():
+    """Numbers that can be had elsewhere: Llama 2's 46 finished pairs of 64, the last frequency of Gemma 4's quarter."""
+    entries = {e.name: e for e in census.load()}
+    assert (entries["Llama 2 7B"].turns() >= 1).sum() == 46
+    np.testing.assert_allclose(entries["Gemma 4 E2B, global layers"].frequencies()[-1], 0.033376, atol=1e-6)
+    np.testing.assert_allclose(entries["Phi-2"].frequencies()[1], 0.56234133, atol=1e-8)

@@ -106,7 +106,7 @@ def inputs(notebook):
                     to_read.append(file.read_text("utf8"))
     # package data is read by name: "order" brings js/order.js (and the front end's shared files), "order_blindness" brings results and checkers of that name
     for file in (ROOT / "poslib").rglob("*"):
-        if file.suffix in (".js", ".json", ".py") and file.parent.name in ("js", "results", "checkers"):
+        if file.suffix in (".js", ".json", ".py") and file.parent.name in ("js", "results", "data", "checkers"):
             if file.stem in said | {"core"} or file.match("js/_*.js") or any(w.startswith(file.stem + "/") for w in said):
                 files.add(file)
     digest = hashlib.sha256(repr([(c.cell_type, c.source) for c in notebook.cells]).encode())
