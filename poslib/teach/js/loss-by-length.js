@@ -27,15 +27,14 @@
       const lengths = Array.from({ length: LAST / 32 }, (_, i) => 32 * (i + 1));
       const one = (m) => ({ method: m, name: name(m), seeds: M[m].seeds, place: M[m].place, block: block(m, s.length), sliding: sliding(m, s.length, s.stride),
         blocks: lengths.map((T) => block(m, T)), slides: lengths.map((T) => sliding(m, T, s.stride)),
-        change: { block: block(m, s.length) - block(m, L) }, full: M[m].full, window: M[m].window });
+        full: M[m].full, window: M[m].window });
       const shown = [...new Set([s.first, s.second])], seen = shown.flatMap(values);
       return { trained: L, lengths, at: DATA.lengths, methods: shown.map(one), low: Math.floor(Math.min(...seen) * 5) / 5, high: Math.ceil(Math.max(...seen) * 5 + 1) / 5 };
     },
     say(s) {
       const c = this.compute(s), inBlocks = s.protocol === 'block', better = (key) => c.methods.slice().sort((a, b) => a[key] - b[key])[0].name;
-      const signed = (x) => (x < 0 ? '−' : '+') + fixed(Math.abs(x));
       return `Read ${s.length} bytes at a time, ${inBlocks ? 'in blocks' : `sliding by ${s.stride}`}: ` +
-        c.methods.map((m) => `${m.name} ${fixed(m[s.protocol])} nats a byte${inBlocks ? ` (${signed(m.change.block)} against length ${c.trained})` : ''}`).join(', ') + '.' +
+        c.methods.map((m) => `${m.name} ${fixed(m[s.protocol])} nats a byte`).join(', ') + '.' +
         (c.methods.length < 2 ? '' : better('block') === better('sliding') ? ` Under both protocols ${better('block')} reads better.` :
           ` In blocks ${better('block')} reads better, sliding ${better('sliding')} does.`);
     },
