@@ -194,7 +194,7 @@ def settings(file):
     width, heads = get("embedding_length"), get("attention.head_count")
     head_width = get("attention.key_length", _ratio(width, heads))
     for name in ("attention.value_length", "rope.dimension_count"):
-        if get(name, head_width) != head_width:
+        if head_width is not None and get(name, head_width) != head_width:
             raise ValueError(f"{file.path}: llama.{name} is {get(name)!r}; allowed is the width of a head, {head_width}")
     embedding = file.tensors.get("token_embd.weight")
     return {"vocabulary": get("vocab_size", embedding.shape[0] if embedding else None), "width": width, "inner": get("feed_forward_length"),

@@ -280,6 +280,8 @@ def _checked(path, found):
 
 def _named(where, path, settings, dialect, there, load):
     """The model, when the file holds its tensors in their shapes, and no others."""
+    if settings.layers > len(there):        # a damaged number of layers could be billions
+        raise ValueError(f"{path} has {len(there)} tensors, too few for layers = {settings.layers}")
     rest = set(there)
     wanted = {}
     for name, shape in shapes(settings).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import re
 
 __all__ = ["Tokenizer"]
 
@@ -48,6 +49,8 @@ class Tokenizer:
         ids = {token: n for n, token in enumerate(tokens)}
         if len(ids) != len(tokens):
             raise ValueError("tokens holds a token twice")
+        if "" in ids:
+            raise ValueError("tokens holds an empty token")
         pairs = [tuple(m.split(" ")) for m in merges]
         for merge, pair in zip(merges, pairs):
             if len(pair) != 2 or not {*pair, "".join(pair)} <= ids.keys():
@@ -59,6 +62,7 @@ class Tokenizer:
         self._run.add_special_tokens([package.AddedToken(tokens[n], special=True, normalized=False) for n in special])
         self._bytes = {byte for letter, byte in _letters().items() if letter in ids}
         self.size, self.special = len(tokens), {tokens[n]: n for n in special}
+        self._names = re.compile("|".join(map(re.escape, sorted(self.special, key=len, reverse=True))))     # the longest first, as tokenizers does
 
     @classmethod
     def from_metadata(cls, metadata, path):
@@ -108,12 +112,14 @@ class Tokenizer:
         if not isinstance(text, str):
             raise TypeError(f"text is a {type(text).__name__}; allowed is str")
         try:
-            raw = text.encode("utf8")
+            known = self._bytes.issuperset(text.encode("utf8"))
         except UnicodeEncodeError as error:
             raise ValueError(f"text holds {text[error.start]!r} at place {error.start}, half of a character") from None
-        if not self._bytes.issuperset(raw):
-            place = next(n for n, c in enumerate(text) if not self._bytes.issuperset(c.encode("utf8")))
-            raise ValueError(f"text holds {text[place]!r} at place {place}, for which there is no token")
+        if not known:
+            names = {n for m in self._names.finditer(text) for n in range(*m.span())} if special and self.special else ()
+            for place, c in enumerate(text):
+                if place not in names and not self._bytes.issuperset(c.encode("utf8")):
+                    raise ValueError(f"text holds {c!r} at place {place}, for which there is no token")
         self._run.encode_special_tokens = not special
         return self._run.encode(text, add_special_tokens=False).ids
 
