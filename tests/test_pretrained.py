@@ -1,4 +1,7 @@
-"""Real models: their files and what is said of damaged ones, their tokenizer, and a Llama against a second implementation."""
+"""Real models: their files and what is said of damaged ones, their tokenizer, and a Llama against a second implementation.
+
+Ids such as P18 name public reports of the kind of mistake that a test rules out; REPORTS says which.
+"""
 
 import functools
 import importlib.metadata
@@ -13,13 +16,19 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from conftest import bad_input_test
+from conftest import bad_input_test, reports_to_cover
 from poslib.lab import _gguf, pretrained, results, weight_layout
 from poslib.lab.llama import Llama, Rotary, greedy, losses, open_llama
 from poslib.lab.pretrained import MINILM, SMOLLM2, Settings, Source, open_model, open_tokenizer
 from poslib.lab.tokenizer import Tokenizer
 from poslib.lab.training import one_thread
 from poslib.rotary import frequencies, rotate
+
+REPORTS = {
+    "P18": "transformers 25104: cached keys turned with an older base", "P37": "transformers 33129: frequencies change under cached keys",
+    "P46": "nanotron 427: rows of q and k in the wrong layout", "P47": "hipfire 241: rows of q and k in the wrong layout",
+    "P63": "mlx 3795: one token, many rows", "P70": "Megatron-LM 453: packed ids ignored", "P73": "transformers 22161: left padding"}
+covers, test_every_report_is_covered = reports_to_cover(REPORTS)
 
 TINY = Settings(vocabulary=40, width=64, inner=96, layers=2, heads=4, kv_heads=2, head_width=16, base=500.0, epsilon=1e-5, length=64, tied=True, layout="half")
 
@@ -163,6 +172,7 @@ CONFIG = {"model_type": "llama", "vocab_size": 40, "hidden_size": 64, "intermedi
           "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 500.0, "max_position_embeddings": 64, "tie_word_embeddings": True}
 
 
+@covers("P46", "P47")
 def test_both_formats_hold_the_same_model(files):
     one, two, three = open_model(files / "tiny.gguf"), open_model(files), open_model(str(files / "model.safetensors"))
     assert one.settings == TINY._replace(layout="interleaved", epsilon=float(np.float32(1e-5))) and two.settings == TINY == three.settings
@@ -240,7 +250,7 @@ def q(kind):
     "missing entry": ({"block_count": None}, "has no entry llama.block_count"),
     "kind of entry": ({"block_count": "two"}, "layers is 'two'; allowed is a whole number of at least 1"),
     "truth for number": ({"block_count": True}, "layers is True"),
-    "too many layers": ({"block_count": 2 ** 31}, "has 20 tensors, too few for layers = 2147483648"),
+    "too many layers": ({"block_count": 10 ** 5}, "has 20 tensors, too few for layers = 100000"),
     "no layers": ({"block_count": 0}, "layers is 0"),
     "heads": ({"attention.head_count": 5}, "head_width is None; allowed .* multiple of heads"),
     "shared by": ({"attention.head_count_kv": 3}, "heads is 4, kv_heads 3; allowed"),
@@ -325,6 +335,18 @@ def test_a_damaged_head_is_told_or_does_no_harm(files, small, flip):
     assert min(told.values()) > 0.4 * len(places)
 
 
+def test_tensors_must_follow_each_other(files, small):
+    """A place that is changed would give other numbers, without a sign."""
+    whole, first, _ = small
+    name = b"blk.0.attn_k.weight"
+    at = whole.index(name) + len(name) + 4 + 2 * 8 + 4          # after the number of axes, two axes, and the type
+    place = struct.unpack("<Q", whole[at:at + 8])[0]
+    for other in (place - 32, place + 32, 0, 2 ** 63):
+        refused(damaged(files, whole[:at] + struct.pack("<Q", other) + whole[at + 8:]),
+                f"blk.0.attn_k.weight should start at byte {first + place}, and is said to start at byte {first + other}")
+    refused(damaged(files, whole[:at - 4] + struct.pack("<I", 1) + whole[at:]), "is damaged: tensor .* should start at byte")
+
+
 def test_an_endless_array_is_refused_at_once(files):
     """The gguf package's reader counts to 2^40 here."""
     whole = (files / "tiny.gguf").read_bytes()
@@ -380,6 +402,7 @@ def test_what_older_files_hold_without_need_is_left_out(tmp_path, files):
     "another": (lambda t: {**t, "model.layers.0.self_attn.q_proj.bias": torch.ones(64)}, {}, "has not: model.layers.0.self_attn.q_proj.bias"),
     "not finite": (lambda t: {**t, "model.norm.weight": torch.full((64,), math.inf)}, {}, "model.norm.weight holds values that are not finite"),
     "untied": (None, {"tie_word_embeddings": False}, "has no tensor lm_head.weight"),
+    "untied unless said": (None, {"tie_word_embeddings": None}, "has no tensor lm_head.weight"),
     "kind": (None, {"model_type": "gpt2"}, "model_type is 'gpt2'; allowed is 'llama'"),
     "no kind": (None, {"model_type": None}, "has no entry model_type"),
     "activation": (None, {"hidden_act": "gelu"}, "hidden_act is 'gelu'; allowed is 'silu'"),
@@ -592,6 +615,7 @@ def test_files_of_transformers_are_read(tmp_path):
 EXACT = 1e-10           # round-off in float64; logits are about 10
 
 
+@covers("P63")
 @pytest.mark.parametrize("keep", ["rotated", "raw"])
 @pytest.mark.parametrize("cuts", [(1, 2, 3, 20), (20,), (7, 8, 9, 10, 11, 12)])
 def test_reading_in_parts_is_reading_at_once(keep, cuts):
@@ -618,8 +642,9 @@ def test_a_cache_can_be_read_on_twice():
         assert (model.read(more, cache=cache).states - model.read(torch.cat([t, more], 1)).states[:, 10:]).abs().max() < EXACT
 
 
+@covers("P18", "P37")
 def test_raw_keys_can_be_turned_anew():
-    """The reports' mistake (transformers 25104, 33129): a base that changes while keys stay turned with the old one."""
+    """With keys that stay turned, as in the reports, a base that changes gives other states than reading at once."""
     model, t = tiny(layers=1), tokens_of(2, 20)
     old, new = Rotary("half", 500.0), Rotary("half", 9000.0)
     whole = model.read(t, turn=new).states[:, 12:]
@@ -637,6 +662,7 @@ def test_the_kept_keys_are_what_is_said():
     assert torch.equal(rotate(seen["raw"], ids, layout="half", base=500.0), seen["rotated"]) and not torch.equal(*seen.values())
 
 
+@covers("P73")
 @pytest.mark.parametrize("side", ["left", "right", "between"])
 @pytest.mark.parametrize("how", [{}, {"look": lambda *_: None}])
 def test_padding_changes_nothing(side, how):
@@ -651,6 +677,7 @@ def test_padding_changes_nothing(side, how):
     assert (model.read(padded).states[0, list(places)] - model.read(t).states[0]).abs().max() > 0.1 or side == "right"
 
 
+@covers("P70")
 def test_packed_texts_do_not_see_each_other():
     model, parts = tiny(), [tokens_of(1, n, seed=n) for n in (5, 1, 9)]
     for order in ((0, 0, 0, 0, 0, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2), (7, 7, 7, 7, 7, -1, 3, 3, 3, 3, 3, 3, 3, 3, 3)):
