@@ -80,7 +80,7 @@ def sinusoid(positions, width, *, base=10000.0, form="paper", fractional=False, 
 
     Returns
     -------
-    Same kind, shape (..., width).
+    Same kind, shape (..., width)
 
     Raises
     ------
@@ -229,7 +229,7 @@ def lookup(table, positions, *, offset=0):
 
     Returns
     -------
-    Same kind and dtype, shape (..., width).
+    Same kind and dtype, shape (..., width)
 
     Raises
     ------

@@ -34,7 +34,7 @@ def scores(q, k, *, scale=None, bias=None):
 
     Returns
     -------
-    Same kind, shape (..., queries, keys), dtype of `q`.
+    Same kind, shape (..., queries, keys), dtype of `q`
 
     Raises
     ------

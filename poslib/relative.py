@@ -153,7 +153,7 @@ def t5_buckets(lags, *, buckets=32, max_distance=128, bidirectional=False):
 
     Returns
     -------
-    int64, same kind and shape, 0 to buckets - 1.
+    int64, same kind and shape, 0 to buckets - 1
 
     Raises
     ------
@@ -623,10 +623,12 @@ def fire_bias(query_positions, key_positions, network, *, c, threshold, dtype=No
 
     Parameters
     ----------
-    query_positions, key_positions, c, threshold
+    query_positions, key_positions
         See `fire_input`.
     network : callable
         Takes (..., queries, keys, 1), the values of `fire_input`, and gives (..., queries, keys, heads).
+    c, threshold
+        See `fire_input`.
     dtype : float dtype of the library of the positions, 16 to 64 bits, optional
         What the network is given; float64 unless given.
 

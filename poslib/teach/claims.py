@@ -24,10 +24,12 @@ class Claim:
 
     Parameters
     ----------
-    id, statement, kind, source
+    id, statement : str
         As `claim` was given them.
     bound : str
         The bound as it is shown.
+    kind, source : str
+        As `claim` was given them.
     rows : tuple of str
         Rows of the audit that it decides.
 
