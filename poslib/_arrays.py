@@ -71,7 +71,7 @@ def fits(name, shape, target):
 
 
 def whole(name, value, *, at_least, why=""):
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    if isinstance(value, bool) or not (isinstance(value, int) or hasattr(value, "__index__")):   # torch.compile knows the former
         raise TypeError(f"{name} is {value!r}; allowed is a whole number")
     if value < at_least:
         raise ValueError(f"{name} is {value}; allowed is at least {at_least}" + (f" ({why})" if why else ""))
@@ -107,3 +107,41 @@ def same_device(**arrays):
 def flag(name, value):
     if not isinstance(value, bool):
         raise TypeError(f"{name} is {value!r}; allowed are True and False")
+
+
+def overlap(a, b):
+    """Whether two arrays of one kind have a byte in common; exact, for every stride."""
+    import numpy as np
+    return np.shares_memory(_footprint(a), _footprint(b))
+
+
+def same_memory(a, b):
+    """Whether two arrays of one shape hold each entry at the same address."""
+    a, b = _footprint(a), _footprint(b)
+    moves = [(s, t) for s, t, size in zip(a.strides, b.strides, a.shape) if size > 1]
+    return a.ctypes.data == b.ctypes.data and all(s == t for s, t in moves)
+
+
+def overlaps_itself(a):
+    """Whether entries of an array may share memory: an axis steps less far than the finer ones reach."""
+    a = _footprint(a)
+    reach = a.itemsize
+    for step, size in sorted((abs(step), size) for step, size in zip(a.strides, a.shape) if size > 1):
+        if step < reach:
+            return 0 not in a.shape
+        reach += step * (size - 1)
+    return False
+
+
+def _footprint(x):
+    """An array of numpy at the addresses of `x`, of any device and dtype: to be compared, never read."""
+    import numpy as np
+    if api.is_numpy_array(x):
+        return x
+    if x.device.type == "meta":                 # nowhere
+        return np.empty(0)
+
+    class Memory:
+        __array_interface__ = {"version": 3, "typestr": f"|V{x.element_size()}", "shape": tuple(x.shape),
+                               "strides": tuple(s * x.element_size() for s in x.stride()), "data": (x.data_ptr(), True)}
+    return np.asarray(Memory())

@@ -149,32 +149,52 @@ class Rotary(torch.nn.Module):
     Parameters
     ----------
     width : int, even
-        Width of a head; all of it turns.
+        Number of channels that turn.
     layout : {"half", "interleaved"}
         See `poslib.rotary.rotate`.
     base : float, at least 1
+    head_width : int, at least `width`, optional
+        Width of a head; its channels beyond `width` are copied.  `width` unless given.
+    frequencies : numpy array, float64, shape (width/2,), or tuple of floats, optional
+        In place of those that `base` gives, as `poslib.rotary.proportional_frequencies` and `poslib.multiaxis`
+        make them.
+    axes : integers, shape (width/2,), optional
+        Which position id turns each pair, where a token has several; see `poslib.multiaxis`.
 
     Examples
     --------
-    >>> Rotary(64, layout="half")
-    Rotary(width=64, layout='half', base=10000.0)
+    >>> import torch
+    >>> turn = Rotary(32, layout="half", head_width=80)             # Phi-2
+    >>> q, k = turn(torch.ones(1, 4, 3, 80), torch.ones(1, 2, 3, 80), torch.arange(3))
+    >>> q.shape, k.shape
+    (torch.Size([1, 4, 3, 80]), torch.Size([1, 2, 3, 80]))
     """
 
-    def __init__(self, width, *, layout, base=10000.0):
+    def __init__(self, width, *, layout, base=10000.0, head_width=None, frequencies=None, axes=None):
         super().__init__()
-        rotary.frequencies(width, base)
-        rotary._layout(layout)
+        arrays.whole("width", width, at_least=2)
+        self.head_width = width if head_width is None else head_width
+        arrays.whole("head_width", self.head_width, at_least=width, why="the channels that turn")
         self.width, self.layout, self.base = width, layout, base
+        if isinstance(frequencies, torch.Tensor):
+            raise TypeError("frequencies is a Tensor; allowed are a numpy array and a tuple, which no cast of the module narrows")
+        self.frequencies = tuple(frequencies.tolist()) if hasattr(frequencies, "tolist") else frequencies
+        self.axes = None if axes is None else tuple(rotary._axes(axes, width // 2, 2**31))
+        own = () if axes is None else (max(self.axes) + 1,)
+        no_tokens = torch.zeros(*own, 0, dtype=torch.int64, device="cpu")
+        # refuses what is not allowed, here rather than at the first call
+        nothing = torch.zeros(0, self.head_width, device="cpu")
+        rotary.rotate(nothing, no_tokens, **{**self._settings(), "frequencies": frequencies})
 
     def forward(self, q, k, positions, key_positions=None):
         """Turn queries and keys; see `poslib.rotary.rotate`.
 
         Parameters
         ----------
-        q, k : tensors, shape (..., length, width)
+        q, k : tensors, shape (..., length, head_width)
             The heads of `k` may be fewer, and its length another one, as in decoding.
         positions : integer tensor, shape (length,) or (batch, length)
-            Of the queries.
+            Of the queries.  With `axes`: (axes, length) or (axes, batch, length).
         key_positions : integer tensor, optional
             Of the keys; those of the queries unless given.
 
@@ -192,14 +212,19 @@ class Rotary(torch.nn.Module):
                 [0.5400, 0.8400]])
         """
         for name, x in (("q", q), ("k", k)):
-            if x.shape[-1] != self.width:
-                raise ValueError(f"{name} has shape {tuple(x.shape)}; allowed is (..., length, {self.width})")
+            if x.shape[-1] != self.head_width:
+                raise ValueError(f"{name} has shape {tuple(x.shape)}; allowed is (..., length, {self.head_width})")
         keys_at = positions if key_positions is None else key_positions
-        return (rotary.rotate(q, positions, layout=self.layout, base=self.base),
-                rotary.rotate(k, keys_at, layout=self.layout, base=self.base))
+        return rotary.rotate(q, positions, **self._settings()), rotary.rotate(k, keys_at, **self._settings())
+
+    def _settings(self):
+        return {"layout": self.layout, "width": self.width, "base": self.base, "frequencies": self.frequencies, "axes": self.axes}
 
     def extra_repr(self):
-        return f"width={self.width}, layout={self.layout!r}, base={self.base}"
+        said = f"width={self.width}, layout={self.layout!r}, "
+        said += f"base={self.base}" if self.frequencies is None else f"frequencies={self.width // 2} given"
+        said += f", head_width={self.head_width}" if self.head_width != self.width else ""
+        return said + (f", axes={self.axes}" if self.axes is not None else "")
 
 
 class T5Bias(torch.nn.Module):

@@ -7,11 +7,14 @@ narrow kinds merge neighbours (bfloat16 from 256 on).
 
 from __future__ import annotations
 
+import math
+import operator
+
 import array_api_compat as api
 
 from poslib import _arrays as arrays
 
-__all__ = ["consecutive", "from_cu_seqlens", "from_lengths", "from_mask", "lags"]
+__all__ = ["consecutive", "from_cu_seqlens", "from_lengths", "from_mask", "grid", "lags", "mrope"]
 
 
 def consecutive(length, *, offsets=None, like=None):
@@ -188,6 +191,106 @@ def from_cu_seqlens(cu_seqlens, *, offsets=None):
     return from_lengths(wide[1:] - wide[:-1], offsets=offsets)
 
 
+def grid(*sizes, offsets=None, like=None):
+    """Ids of the cells of a grid, the last axis fastest: row and column of a picture, time too of a film.
+
+    Parameters
+    ----------
+    *sizes : int, at least 0
+        Number of cells along each axis; at least one axis.
+    offsets : sequence of int, one for each axis, optional
+        Id of the first cell; 0 unless given.
+    like : array or tensor, optional
+        Decides kind and device of the result; numpy unless given.
+
+    Returns
+    -------
+    int64, shape (axes, product of sizes)
+        For ``rotary.rotate(..., axes=...)``; see `poslib.multiaxis`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, its value, and what is allowed.
+
+    Examples
+    --------
+    >>> grid(2, 3)
+    array([[0, 0, 0, 1, 1, 1],
+           [0, 1, 2, 0, 1, 2]])
+    """
+    sizes = _sizes("sizes", sizes)
+    firsts = [0] * len(sizes) if offsets is None else _wholes("offsets", offsets)
+    if len(firsts) != len(sizes):
+        raise ValueError(f"offsets is {tuple(firsts)}, sizes {tuple(sizes)}: allowed is one offset for each axis")
+    xp, device = arrays.namespace(like)
+    cells = xp.arange(math.prod(sizes), dtype=xp.int64, device=device)
+    ids, inner = [], math.prod(sizes)
+    for size, first in zip(sizes, firsts):
+        inner //= max(size, 1)
+        ids.append(cells // max(inner, 1) % max(size, 1) + first)
+    return xp.stack(ids)
+
+
+def mrope(parts, *, start=0, like=None):
+    """Ids of text mixed with pictures and films, for M-RoPE: (time, row, column) of each token.
+
+    A text counts on all three axes alike.  A picture of t × rows × columns tokens (t is 1 for a still one) counts from
+    where the text stopped, each axis for itself.  What follows begins after the largest id so far.
+
+    Parameters
+    ----------
+    parts : sequence of int, and of (t, rows, columns)
+        Number of tokens of a text, or the grid of a picture in tokens, after merging of patches.
+    start : int
+        First id.
+    like : array or tensor, optional
+        Decides kind and device of the result; numpy unless given.
+
+    Returns
+    -------
+    int64, shape (3, tokens)
+        The next token stands at ``ids.max() + 1`` on all axes (at `start` if there is none): its position is not
+        the number of tokens before.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, its value, and what is allowed.
+
+    Notes
+    -----
+    Wang et al. 2024, *Qwen2-VL* (arXiv 2409.12191), section 2.1.  transformers 5.24 goes on after the rows and columns
+    alone, so that its ids repeat behind a film of more frames than rows and columns; the paper, and this
+    function, count the frames too.
+
+    Examples
+    --------
+    >>> mrope([2, (1, 2, 2), 1])
+    array([[0, 1, 2, 2, 2, 2, 4],
+           [0, 1, 2, 2, 3, 3, 4],
+           [0, 1, 2, 3, 2, 3, 4]])
+    """
+    if isinstance(parts, (str, bytes)) or not hasattr(parts, "__iter__"):
+        raise TypeError(f"parts is {parts!r}; allowed are whole numbers and (t, rows, columns)")
+    (start,) = _wholes("start", (start,))
+    xp, device = arrays.namespace(like)
+    ids, following = [xp.zeros((3, 0), dtype=xp.int64, device=device)], start
+    for part in parts:
+        if hasattr(part, "__iter__"):
+            sizes = _sizes("parts", tuple(part))
+            if len(sizes) != 3:
+                raise ValueError(f"parts holds {tuple(sizes)}; allowed are whole numbers and (t, rows, columns)")
+            ids.append(grid(*sizes, offsets=(following,) * 3, like=like))
+            following += max(sizes) if math.prod(sizes) else 0
+        else:
+            (tokens,) = _sizes("parts", (part,))
+            text = xp.arange(following, following + tokens, dtype=xp.int64, device=device)
+            ids.append(xp.stack([text] * 3))
+            following += tokens
+    return xp.concat(ids, axis=1)
+
+
 def lags(query_positions, key_positions):
     """How far each query stands behind each key: τ = i - j, positive where the key came first.
 
@@ -222,3 +325,20 @@ def lags(query_positions, key_positions):
             raise ValueError(f"{name} has no axis; give shape (..., length)")
     arrays.broadcast("query_positions", query_positions.shape[:-1], "key_positions", key_positions.shape[:-1])
     return xp.astype(query_positions, xp.int64)[..., :, None] - xp.astype(key_positions, xp.int64)[..., None, :]
+
+
+def _sizes(name, values):
+    """Python ints of at least 0, at least one of them."""
+    if not values:
+        raise ValueError(f"{name} is empty; allowed is at least one whole number")
+    for value in values:
+        arrays.whole(name, value, at_least=0)
+    return [operator.index(value) for value in values]
+
+
+def _wholes(name, values):
+    """Python ints of any sign."""
+    for value in values:
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise TypeError(f"{name} holds {value!r}; allowed are whole numbers")
+    return [operator.index(value) for value in values]

@@ -92,3 +92,74 @@ def test_likely_wrong_answers_about_collisions_get_their_own_sentence(case):
     exec(HELPERS, space)
     told = check(f"collisions/{name}", eval(code, space))
     assert not told.accepted and sentence in told.message, told.message
+
+
+# ---- chapter 07 -----------------------------------------------------------------------------------
+
+def needle(rng, places=192):
+    """One token below 16 among others, in one of the first places."""
+    answer = int(rng.integers(16))
+    tokens = rng.integers(16, 32, size=256)
+    tokens[rng.integers(places)] = answer
+    return tokens, answer
+
+
+def wrong_extrapolations():
+    """Likely wrong answers of chapter 07, and what the checker must say."""
+    def away(curve, tolerance, level=None, part=4):
+        level = curve[-(len(curve) // part):].mean() if level is None else level
+        return np.flatnonzero(np.abs(curve - level) > tolerance)
+
+    def windows(n, T, s, first_end=None, last=0):
+        found = [(0, min(T, n), 0)]
+        while found[-1][1] < n:
+            done = found[-1][1]
+            end = min(done + s, n)
+            found.append((max(0, end - T), end, done))
+        return [(start, end - last, first) for start, end, first in found]
+
+    def overlapping(n, T, s):
+        starts = range(0, max(n - T, 0) + s, s)
+        return [(start, min(start + T, n), start) for start in starts if start < n]
+
+    def find(tokens):
+        return next(t for t in tokens if t < 16)
+
+    def tail(answer_at):
+        def make(rng):
+            tokens, answer = needle(rng)
+            tokens[answer_at] = 16 + answer
+            return tokens, answer
+        return make
+
+    return [
+        ("protocols", lambda c, T, s: (c.mean(), c[T - s:T].mean()), "average the whole curve"), ("protocols", lambda c, T, s: (c[:T + 1].mean(), c[T - s:T].mean()), "65 places"),
+        ("protocols", lambda c, T, s: (c[:T].mean(), c[s:T].mean()), "all places but the first 16"), ("protocols", lambda c, T, s: (c[:T].mean(), c[-s:].mean()), "of the whole curve"),
+        ("protocols", lambda c, T, s: c[:T].mean(), "two numbers"), ("protocols", lambda c, T, s: (c[:T].mean(), c[:s].mean()), "first 16 places"),
+        ("gaps", lambda b: {(x, y): (b[x] + b[y]) / 2 for x, y in zip(sorted(b), sorted(b)[1:])}, "average the two losses"),
+        ("gaps", lambda b: {(x, y): b[y] - b[x] for x, y in zip(sorted(b), sorted(b)[1:])}, "difference of the means"),
+        ("gaps", lambda b: {(x, y): y * b[y] - x * b[x] for x, y in zip(sorted(b), sorted(b)[1:])}, "sum over the new places"),
+        ("gaps", lambda b: {(x, y): (y * b[y] - x * b[x]) / (y - x) for x, y in zip(b, list(b)[1:])}, "sorted before you pair"),
+        ("reach", lambda c, t: int(np.argmax(np.abs(c - c[-(len(c) // 4):].mean()) <= t)), "leaves its level once more"),
+        ("reach", lambda c, t: int(away(c, t, c[-1])[-1]) + 1 if len(away(c, t, c[-1])) else 0, "not the last place"),
+        ("reach", lambda c, t: int(away(c, t)[-1]) + 1, "raised IndexError"), ("reach", lambda c, t: int(away(c, t)[-1]) if len(away(c, t)) else 0, "one place off"),
+        ("reach", lambda c, t: int(np.flatnonzero(np.abs(c - c[-(len(c) // 4):].mean()) >= t)[-1]) + 1 if (np.abs(c - c[-(len(c) // 4):].mean()) >= t).any() else 0, "at most so far away"),
+        ("reach", lambda c, t: len(away(c, t)), "leaves its level once more"), ("reach", lambda c, t: 3.0, "whole number"),
+        ("windows", overlapping, "place 16 is counted 2 times"), ("windows", lambda n, T, s: windows(n, T, s, last=1), "one past the last place"),
+        ("windows", lambda n, T, s: windows(n // s * s, T, s), "may be shorter"), ("windows", lambda n, T, s: [(i, min(i + T, n), i) for i in range(0, n, T)], "could be there"),
+        ("windows", lambda n, T, s: [(max(0, i + 1 - T), i + 1, i) for i in range(n)], "windows; "),
+        ("far_test", (lambda rng: needle(rng, 256), find), "looks at the last 64 tokens"), ("far_test", (lambda rng: needle(rng, 200), find), "looks at the last 64 tokens"),
+        ("far_test", (tail(255), find), "one of the last 64 places"), ("far_test", (needle, lambda t: 0), "solve misses"), ("far_test", needle, "pair of functions"),
+        ("far_test", (lambda rng: (needle(rng)[0], 3), lambda t: 3), "comes too often"),
+    ]
+
+
+@pytest.mark.parametrize("name, answer, said", wrong_extrapolations(), ids=lambda x: x if isinstance(x, str) else "")
+def test_wrong_answers_of_chapter_07_are_named(name, answer, said):
+    got = check(f"extrapolation/{name}", answer)
+    assert not got.accepted and said in got.message, got.message
+
+
+def test_a_far_test_may_use_arrays():
+    """What `make` gives, `solve` gets: an array stays one."""
+    assert check("extrapolation/far_test", (needle, lambda t: int(t[t < 16][0]))).accepted

@@ -331,14 +331,15 @@ def test_relative_bias_computes_what_poslib_computes(method, heads, head, distan
     assert f"T5’s bucket {relative.t5_buckets(np.array(16), buckets=buckets, max_distance=distance, bidirectional=both)}." in said
 
 
-@pytest.mark.parametrize("state", [{}, {"protocol": "sliding", "length": 512, "stride": 4, "window": True}, {"first": "t5", "second": "t5", "length": 32, "stride": 32}])
+@pytest.mark.parametrize("state", [{}, {"protocol": "sliding", "length": 512, "stride": 4, "window": True}, {"first": "t5", "second": "t5", "length": 32, "stride": 32},
+                                   {"first": "t5-tuned", "second": "kerple-tuned", "length": 64, "window": True}])
 def test_loss_by_length_shows_the_stored_losses(state):
-    stored, _ = atlas.figure_runs()
+    stored = atlas.figure_runs()
     got = figure("loss-by-length", **state).compute()
     T, s = state.get("length", 192), state.get("stride", 16)
     assert [m["method"] for m in got["methods"]] == list(dict.fromkeys([state.get("first", "alibi"), state.get("second", "rotary")]))
     for m in got["methods"]:
-        runs = [r for r in stored if r["method"] == m["method"]]
+        runs = stored[m["method"]]
         place = np.mean([r["by_place"] for r in runs], axis=0)
         assert m["seeds"] == len(runs) and np.abs(np.array(m["place"]) - place.reshape(-1, 4).mean(1)).max() < 0.00051
         for name, right in [("block", place[:T].mean()), ("sliding", place[T - s:T].mean())]:

@@ -32,7 +32,11 @@ def test_import_loads_neither_torch_nor_triton_nor_numpy():
                  "relative.transformer_xl_scores(x, x, numpy.ones((5, 3)), x[0], x[0], i, i, first_lag=-2); "
                  "relative.kerple_bias(i, i, f, f, kind='log'); "
                  "relative.fire_bias(i, i, lambda y: y * f, c=1.0, threshold=2.0)"),
-    ("rotary", "rotary.rotate(numpy.ones((3, 4)), numpy.arange(3), layout='half')"),
+    ("rotary", "i = numpy.arange(3); x = numpy.ones((3, 4)); rotary.rotate(x, i, layout='half', width=2, out=x); "
+               "rotary.reposition(x, i, i, layout='half'); rotary.xpos(x, i, role='key', layout='half'); "
+               "rotary.convert(x, source='half', target='interleaved', heads=1, axis=1)"),
+    ("multiaxis", "multiaxis.mrope_axes((2, 1), order='chunked'), multiaxis.axial_frequencies(8)"),
+    ("hf", "hf.from_hf_config({'model_type': 'llama', 'head_dim': 4}).rotate(numpy.ones((3, 4)), numpy.arange(3))"),
 ])
 def test_the_core_needs_numpy_alone(module, call):
     code = f"import sys; from poslib import {module}; import numpy; {call}; print('torch' in sys.modules)"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from conftest import bad_input_test
-from poslib import absolute, nn, relative, rotary
+from poslib import absolute, multiaxis, nn, relative, rotary
 from poslib.attention import attention, causal_mask
 
 IDS = torch.tensor([0, 3, 7, 1])
@@ -17,6 +17,9 @@ FAR = torch.tensor([256, 257, 4095, 10**6])
 
 def draw(*shape, seed=0, dtype=torch.float32):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+DRAWN, AXES = draw(2, 3, 4, 8), multiaxis.mrope_axes((2, 1, 1), order="interleaved")
 
 
 def treated(make):
@@ -33,7 +36,11 @@ def treated(make):
      rotary.rotate(draw(2, 3, 4, 8), FAR, layout="half", base=777.0)),
     (lambda: nn.Rotary(8, layout="interleaved"), lambda m: m(draw(2, 3, 4, 8), draw(2, 1, 4, 8, seed=1), FAR)[1],
      rotary.rotate(draw(2, 1, 4, 8, seed=1), FAR, layout="interleaved")),
-], ids=["sinusoid", "blocks", "queries", "keys"])
+    (lambda: nn.Rotary(6, layout="half", head_width=8, frequencies=rotary.proportional_frequencies(6, 0.5)), lambda m: m(DRAWN, DRAWN, FAR)[0],
+     rotary.rotate(DRAWN, FAR, layout="half", width=6, frequencies=rotary.proportional_frequencies(6, 0.5))),
+    (lambda: nn.Rotary(8, layout="half", axes=AXES), lambda m: m(DRAWN, DRAWN, torch.stack([FAR, IDS, -FAR]))[0],
+     rotary.rotate(DRAWN, torch.stack([FAR, IDS, -FAR]), layout="half", axes=AXES)),
+], ids=["sinusoid", "blocks", "queries", "keys", "partial", "axes"])
 def test_fixed_positions_survive_casts_copies_and_meta(make, call, want):
     for module in treated(make):
         assert torch.equal(call(module), want) and not module.state_dict()
@@ -131,6 +138,8 @@ def test_representations_name_the_settings():
     assert repr(nn.T5Bias(8, 3)) == "T5Bias(buckets=8, heads=3, max_distance=128, bidirectional=False)"
     assert repr(nn.ShawRelative(2, 8)) == "ShawRelative(clip=2, width=8, value_width=8)"
     assert repr(nn.Rotary(8, layout="half")) == "Rotary(width=8, layout='half', base=10000.0)"
+    assert repr(nn.Rotary(4, layout="half", head_width=8, axes=(0, 1), frequencies=rotary.frequencies(4))) == \
+        "Rotary(width=4, layout='half', frequencies=2 given, head_width=8, axes=(0, 1))"
     assert repr(nn.SinusoidalPositions(6)) == "SinusoidalPositions(width=6, base=10000.0, form='paper')"
     assert repr(nn.LearnedPositions(5, 2).resize(7)) == "LearnedPositions(rows=7, width=2)"
 
@@ -141,6 +150,21 @@ def test_without_torch_the_error_says_what_to_install():
 
 
 Q, WIDE = torch.ones(1, 1, 4, 8), torch.ones(1, 1, 4, 10)
+
+@pytest.mark.filterwarnings("ignore")
+def test_rotary_compiles_to_one_graph_with_every_setting():
+    module = nn.Rotary(6, layout="half", head_width=8, frequencies=multiaxis.axial_frequencies(6, 3), axes=multiaxis.axial_axes(6, 3))
+    ids = torch.stack([FAR, IDS, -FAR])
+    assert torch.equal(torch.compile(module, backend="eager", fullgraph=True)(DRAWN, DRAWN, ids)[0], module(DRAWN, DRAWN, ids)[0])
+
+
+def test_rotary_keeps_frequencies_of_its_own():
+    omega = rotary.frequencies(8)
+    module = nn.Rotary(8, layout="half", frequencies=omega)
+    omega[:] = 0
+    assert torch.equal(module(DRAWN, DRAWN, FAR)[1], rotary.rotate(DRAWN, FAR, layout="half"))
+
+
 BAD = {  # what is passed -> error and a piece of its message
     "rows": (lambda: nn.LearnedPositions(0, 3), ValueError, r"rows is 0; allowed is at least 1"),
     "rows float": (lambda: nn.LearnedPositions(2.0, 3), TypeError, r"rows is 2\.0; allowed is a whole number"),
@@ -149,6 +173,18 @@ BAD = {  # what is passed -> error and a piece of its message
     "std nan": (lambda: nn.LearnedPositions(2, 3, std=float("nan")), ValueError, r"std is nan"),
     "float ids": (lambda: nn.LearnedPositions(2, 3)(torch.ones(2)), TypeError, r"positions has dtype torch\.float32; allowed are integers"),
     "resize": (lambda: nn.LearnedPositions(2, 3).resize(1), ValueError, r"rows is 1, the table has 2"),
+    "frequencies at once": (lambda: nn.Rotary(8, layout="half", frequencies=torch.ones(4).double()), TypeError, r"frequencies is a Tensor; allowed are a numpy array and a tuple"),
+    "frequencies list": (lambda: nn.Rotary(8, layout="half", frequencies=[1.0]), TypeError, r"frequencies is a list"),
+    "frequencies narrow": (lambda: nn.Rotary(8, layout="half", frequencies=rotary.frequencies(8).astype("f4")), TypeError, r"frequencies has dtype float32"),
+    "frequencies few": (lambda: nn.Rotary(8, layout="half", frequencies=rotary.frequencies(4)), ValueError, r"frequencies has shape \(2,\)"),
+    "head width": (lambda: nn.Rotary(8, layout="half", head_width=6), ValueError, r"head_width is 6; allowed is at least 8 \(the channels that turn\)"),
+    "axes at once": (lambda: nn.Rotary(8, layout="half", axes=(0, 1)), ValueError, r"axes has shape \(2,\)"),
+    "axes negative": (lambda: nn.Rotary(4, layout="half", axes=(0, -1)), ValueError, r"axes is -1; allowed is at least 0"),
+    "rotary base": (lambda: nn.Rotary(8, layout="half", base=0), ValueError, r"base is 0"),
+    "rotary odd": (lambda: nn.Rotary(7, layout="half"), ValueError, r"width is 7"),
+    "rotary layout": (lambda: nn.Rotary(8, layout="neox"), ValueError, r"layout is 'neox'"),
+    "ids of one axis": (lambda: nn.Rotary(8, layout="half", axes=AXES)(DRAWN, DRAWN, FAR), ValueError, r"an axis for the axes, then"),
+    "ids of few axes": (lambda: nn.Rotary(8, layout="half", axes=AXES)(DRAWN, DRAWN, FAR[None]), ValueError, r"axes holds 1, positions has 1 axes"),
     "buckets at once": (lambda: nn.T5Bias(33, 4, bidirectional=True), ValueError, r"buckets is 33; allowed are even numbers"),
     "distance at once": (lambda: nn.T5Bias(32, 4, max_distance=16), ValueError, r"max_distance is 16; allowed is at least 17"),
     "heads": (lambda: nn.T5Bias(32, 0), ValueError, r"heads is 0; allowed is at least 1"),

@@ -6,6 +6,9 @@ Ids such as P70 name public reports of the kind of mistake that a test rules out
 default float dtype), P57 vLLM 52416 and its like (32-bit overflow), P97 mlx-vlm 1621 (second chunk).
 """
 
+import doctest
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -72,6 +75,35 @@ def test_each_packed_text_starts_anew(kind, lengths, first):  # P70, P71
 def test_a_rank_of_a_zigzag_takes_the_ids_of_its_own_tokens():  # P71
     ids = P.from_cu_seqlens(np.array([0, 4, 8]))
     assert ids[[0, 3, 4, 7]].tolist() == [0, 3, 0, 3]
+
+
+@kinds
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=4), st.integers(-5, 5))
+@quick
+def test_cells_of_a_grid_are_counted_last_axis_first(kind, sizes, first):
+    to = KINDS[kind]
+    cells = list(itertools.product(*(range(first + a, first + a + n) for a, n in enumerate(sizes))))
+    got = P.grid(*sizes, offsets=[first + a for a in range(len(sizes))], like=to(np.zeros(1)))
+    same(got, np.array(cells, np.int64).reshape(-1, len(sizes)).T.tolist(), to)
+    same(P.grid(*sizes, like=to(np.zeros(1))), (got - to(np.arange(len(sizes)) + first)[:, None]).tolist(), to)
+
+
+@kinds
+def test_ids_of_text_and_pictures(kind):  # P97
+    to = KINDS[kind]
+    like = to(np.zeros(1))
+    same(P.mrope([3], like=like), [[0, 1, 2]] * 3, to)
+    same(P.mrope([], like=like), [[]] * 3, to)
+    want = [[7, 8, 9, 9, 9, 9, 9, 9, 12, 13], [7, 8, 9, 9, 9, 10, 10, 10, 12, 13], [7, 8, 9, 10, 11, 9, 10, 11, 12, 13]]
+    same(P.mrope([2, (1, 2, 3), 2], start=7, like=like), want, to)
+    film = P.mrope([1, (5, 1, 2), 1, (1, 1, 1), 0, (0, 3, 3), 1], like=like)        # the frames count too
+    same(film, [[0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 8], [0] + [1] * 10 + [6, 7, 8], [0] + [1, 2] * 5 + [6, 7, 8]], to)
+    first = P.mrope([2, (1, 2, 3)], start=7, like=like)                              # continued later
+    same(P.mrope([2], start=int(first.max()) + 1, like=like), [row[8:] for row in want], to)
+
+
+def test_examples_of_the_docstrings():
+    assert doctest.testmod(P) == (0, 2)
 
 
 @kinds
@@ -161,6 +193,18 @@ BAD = {  # what is passed -> error and a piece of its message
     "cu empty": (lambda: P.from_cu_seqlens(np.array([], int)), ValueError, r"cu_seqlens has shape \(0,\); allowed is \(texts \+ 1,\)"),
     "cu start": (lambda: P.from_cu_seqlens(np.array([1, 2])), ValueError, r"cu_seqlens starts with 1; allowed is 0"),
     "cu falls": (lambda: P.from_cu_seqlens(np.array([0, 4, 3])), ValueError, r"cu_seqlens falls from 4 to 3"),
+    "no axis": (lambda: P.grid(), ValueError, r"sizes is empty; allowed is at least one whole number"),
+    "grid size": (lambda: P.grid(2, -1), ValueError, r"sizes is -1; allowed is at least 0"),
+    "grid float": (lambda: P.grid(2.0), TypeError, r"sizes is 2\.0; allowed is a whole number"),
+    "grid offsets": (lambda: P.grid(2, 3, offsets=(1,)), ValueError, r"offsets is \(1,\), sizes \(2, 3\): allowed is one offset for each axis"),
+    "grid offset": (lambda: P.grid(2, offsets=(0.5,)), TypeError, r"offsets holds 0\.5; allowed are whole numbers"),
+    "grid like": (lambda: P.grid(2, like=[1]), TypeError, r"like is a list"),
+    "parts": (lambda: P.mrope(3), TypeError, r"parts is 3; allowed are whole numbers and \(t, rows, columns\)"),
+    "part negative": (lambda: P.mrope([2, -1]), ValueError, r"parts is -1; allowed is at least 0"),
+    "part float": (lambda: P.mrope([2.0]), TypeError, r"parts is 2\.0; allowed is a whole number"),
+    "picture of two": (lambda: P.mrope([(2, 3)]), ValueError, r"parts holds \(2, 3\); allowed are whole numbers and \(t, rows, columns\)"),
+    "picture negative": (lambda: P.mrope([(1, 2, -3)]), ValueError, r"parts is -3; allowed is at least 0"),
+    "start": (lambda: P.mrope([2], start=0.5), TypeError, r"start holds 0\.5; allowed are whole numbers"),
     "lags float": (lambda: P.lags(I, np.ones(2)), TypeError, r"key_positions has dtype float64; allowed are integers"),
     "lags kinds": (lambda: P.lags(I, META), TypeError, r"key_positions is a Tensor, query_positions a ndarray"),
     "lags scalar": (lambda: P.lags(np.array(1), I), ValueError, r"query_positions has no axis"),

@@ -43,7 +43,6 @@ class Task(NamedTuple):
 TASKS = {"text": Task(64, 64, 256, 16, 1000), "copy": Task(32, 32, 16, 32, 400), "needle": Task(64, 32, 33, 32, 400)}
 FACTORS = (1, 2, 4, 8)          # lengths read, in units of the trained one
 TAIL = 32                       # last targets of a window of text, which all context lengths share
-FIGURE = "extrapolation"        # whose runs the figure loss-by-length shows: "atlas", or the short ones of chapter 7
 SEEDS, SEARCH_SEEDS = range(5), (100, 101)
 TRAINED, CHOSEN, TESTED = range(3)      # parts of `tasks.programs`; for the other tasks, seeds of the data
 # method: the four settings that are tried; the first is the usual one
@@ -161,26 +160,24 @@ def best(search, task, method):
 
 
 def figure_runs():
-    """Runs on text that the figure loss-by-length shows, and what they are."""
-    stored = results.load(FIGURE)
-    return ([r for r in stored["runs"] if r["task"] == "text"],
-            "the atlas" if FIGURE == "atlas" else f"{stored['steps']} steps, usual settings")
+    """Runs on text that the figure loss-by-length shows, by the names that it gives them: "rotary" with its usual setting, "rotary-tuned"."""
+    found = {}
+    for name, end in (("extrapolation", ""), ("atlas", "-tuned")):
+        for r in results.load(name)["runs"]:
+            if r["task"] == "text":
+                found.setdefault(r["method"] + end, []).append(r)
+    return found
 
 
 def figure_data(group=4):
     """What the figure loss-by-length holds: means over seeds, places in groups, three digits after the point."""
-    runs, what = figure_runs()
-
     def mean(mine, of):
         return [round(sum(x) / len(x), 3) for x in zip(*map(of, mine))]
 
-    methods = {}
-    for m in METHODS:
-        mine = [r for r in runs if r["method"] == m]
-        if mine:
-            methods[m] = {"seeds": len(mine), "place": mean(mine, lambda r: [sum(r["by_place"][i:i + group]) / group for i in range(0, len(r["by_place"]), group)]),
-                          "full": mean(mine, lambda r: r["tail"].values()), "window": mean(mine, lambda r: r["tail_window"].values())}
-    return {"what": what, "trained": TASKS["text"].length, "group": group, "lengths": [f * TASKS["text"].length for f in FACTORS], "methods": methods}
+    methods = {m: {"seeds": len(mine), "place": mean(mine, lambda r: [sum(r["by_place"][i:i + group]) / group for i in range(0, len(r["by_place"]), group)]),
+                   "full": mean(mine, lambda r: r["tail"].values()), "window": mean(mine, lambda r: r["tail_window"].values())}
+               for m, mine in figure_runs().items()}
+    return {"trained": TASKS["text"].length, "group": group, "lengths": [f * TASKS["text"].length for f in FACTORS], "methods": methods}
 
 
 def _put_into_figure():

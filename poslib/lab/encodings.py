@@ -1,15 +1,15 @@
 """Every way of telling a small model where its tokens stand, behind one interface.
 
-A model calls four hooks: `embed` where tokens become vectors, `turn` on queries and keys, `bias` beside the
-scores, `mix` beside the weighted sum of the values.  Each encoding overrides those that it uses; what they are, the
-functions of `poslib` say.
+A model calls five hooks: `embed` where tokens become vectors, `bias` once for the scores of all layers, and in each layer
+`turn` on queries and keys, `scores` beside theirs, and `mix` beside the weighted sum of the values.  Each encoding
+overrides those that it uses; what they are, the functions of `poslib` say.
 """
 
 from __future__ import annotations
 
-from poslib import absolute, relative, rotary
+from poslib import relative, rotary
 from poslib.lab._torch import torch
-from poslib.nn import LearnedPositions, T5Bias
+from poslib.nn import LearnedPositions, SinusoidalPositions, T5Bias
 
 nn = torch.nn
 
@@ -30,8 +30,12 @@ class Encoding(nn.Module):
         """Queries and keys (batch, heads, length, head width), as the scores shall see them."""
         return q, k
 
-    def bias(self, q, positions, layer):
-        """What is added to the scaled scores (batch, heads, length, length), or None."""
+    def bias(self, positions, dtype):
+        """What is added to the scaled scores (batch, heads, length, length) of every layer, or None."""
+        return None
+
+    def scores(self, q, positions, layer):
+        """What one layer's queries add to its scaled scores, or None."""
         return None
 
     def mix(self, weights, positions, layer):
@@ -51,15 +55,15 @@ class Learned(LearnedPositions, Encoding):
         return x + self(positions)
 
 
-class Sinusoid(Encoding):
+class Sinusoid(SinusoidalPositions, Encoding):
     """Sines and cosines of Vaswani et al. 2017, times a factor, added to the tokens' vectors."""
 
     def __init__(self, *, width, factor=0.5, base=10000.0, **_):
-        super().__init__()
-        self.width, self.factor, self.base = width, factor, base
+        super().__init__(width, base=base)
+        self.factor = factor
 
     def embed(self, x, positions):
-        return x + self.factor * absolute.sinusoid(positions, self.width, base=self.base, dtype=x.dtype)
+        return x + self.factor * self(positions, x.dtype)
 
 
 class Rotary(Encoding):
@@ -83,9 +87,9 @@ class Alibi(Encoding):
         if len(self.slopes) != heads:
             raise ValueError(f"slopes is {slopes!r}; allowed is one for each of {heads} heads")
 
-    def bias(self, q, positions, layer):
-        slopes = torch.as_tensor(self.slopes, dtype=torch.float64, device=q.device)
-        return relative.alibi_bias(positions, positions, slopes, symmetric=self.symmetric, dtype=q.dtype)
+    def bias(self, positions, dtype):
+        slopes = torch.as_tensor(self.slopes, dtype=torch.float64, device=positions.device)
+        return relative.alibi_bias(positions, positions, slopes, symmetric=self.symmetric, dtype=dtype)
 
 
 class T5(T5Bias, Encoding):
@@ -94,7 +98,7 @@ class T5(T5Bias, Encoding):
     def __init__(self, *, heads, buckets=32, max_distance=128, causal=True, std=0.02, **_):
         super().__init__(buckets, heads, max_distance=max_distance, bidirectional=not causal, std=std)
 
-    def bias(self, q, positions, layer):
+    def bias(self, positions, dtype):
         return self(positions)
 
 
@@ -108,7 +112,7 @@ class Shaw(Encoding):
         for table in (self.keys, self.values):
             nn.init.normal_(table, std=std)
 
-    def bias(self, q, positions, layer):
+    def scores(self, q, positions, layer):
         return relative.shaw_scores(q, self.keys[layer], positions, positions)
 
     def mix(self, weights, positions, layer):
@@ -122,9 +126,9 @@ class Kerple(Encoding):
         super().__init__()
         self.raw = nn.Parameter(torch.zeros(2, heads))
 
-    def bias(self, q, positions, layer):
+    def bias(self, positions, dtype):
         r1, r2 = nn.functional.softplus(self.raw)
-        return relative.kerple_bias(positions, positions, r1, r2, kind="log", dtype=q.dtype)
+        return relative.kerple_bias(positions, positions, r1, r2, kind="log", dtype=dtype)
 
 
 ENCODINGS = {"none": Encoding, "learned": Learned, "sinusoid": Sinusoid, "rotary": Rotary, "alibi": Alibi, "t5": T5, "shaw": Shaw, "kerple": Kerple}

@@ -23,10 +23,11 @@ class Block(nn.Module):
         self.out = nn.Linear(width, width, bias=False)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
-    def forward(self, x, mask, encoding, positions, layer):
+    def forward(self, x, mask, bias, encoding, positions, layer):
         q, k, v = (split_heads(t, self.heads) for t in self.qkv(self.norm1(x)).chunk(3, dim=-1))
         q, k = encoding.turn(q, k, positions)
-        heads, weights = attention(q, k, v, mask=mask, bias=encoding.bias(q, positions, layer))
+        own = encoding.scores(q, positions, layer)
+        heads, weights = attention(q, k, v, mask=mask, bias=bias if own is None else own if bias is None else bias + own)
         more = encoding.mix(weights, positions, layer)
         x = x + self.out(merge_heads(heads if more is None else heads + more))
         return x + self.mlp(self.norm2(x))
@@ -112,9 +113,10 @@ class Transformer(nn.Module):
         if window is not None:
             near = lags(place, place) < window
             mask = near if mask is None else mask & near
+        bias = self.positions.bias(positions, x.dtype)
         states = [x]
         for layer, block in enumerate(self.blocks):
-            states.append(block(states[-1], mask, self.positions, positions, layer))
+            states.append(block(states[-1], mask, bias, self.positions, positions, layer))
         return states
 
     def forward(self, tokens, positions=None, *, window=None):

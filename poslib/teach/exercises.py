@@ -7,7 +7,7 @@ import importlib
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Mistake", "Verdict", "check", "chapters"]
+__all__ = ["Mistake", "Verdict", "array", "chapters", "check", "truth"]
 
 HOME = Path(__file__).with_name("checkers")
 
@@ -115,6 +115,72 @@ def check(exercise, answer):
         return Verdict(False, "Nothing to check yet: replace the dots by your answer.")
     except Exception as error:          # the reader's code may do anything; the page must go on
         return Verdict(False, f"Trying your answer raised {type(error).__name__}: {error}")
+
+
+def array(got, shape, who):
+    """What an answer gave, as an array of a certain shape; for checkers.
+
+    Parameters
+    ----------
+    got : object
+        What the answer returned.
+    shape : tuple of int
+    who : str
+        How the sentence begins, as "Your function".
+
+    Returns
+    -------
+    numpy array, float64, shape `shape`, finite
+
+    Raises
+    ------
+    Mistake
+        For anything else, with a sentence about it.
+
+    Examples
+    --------
+    >>> array([1, 2], (2,), "Your function")
+    array([1., 2.])
+    """
+    if got is None:
+        raise Mistake(f"{who} gave None: is a return missing?")
+    import numpy as np              # pages are built without it
+    found = np.asarray(got, float)
+    if found.shape != shape:
+        raise Mistake(f"{who} gave an array of shape {found.shape}; it should be {shape}.")
+    if not np.isfinite(found).all():
+        raise Mistake(f"{who} gave numbers that are not finite.")
+    return found
+
+
+def truth(got, asked):
+    """What an answer gave to a yes-or-no question; for checkers.
+
+    Parameters
+    ----------
+    got : object
+        What the answer returned.
+    asked : str
+        What it was asked, for the sentence.
+
+    Returns
+    -------
+    bool
+
+    Raises
+    ------
+    Mistake
+        For anything but True and False.
+
+    Examples
+    --------
+    >>> truth(True, "a causal mask")
+    True
+    """
+    import numpy as np
+    if not isinstance(got, (bool, np.bool_)):
+        raise Mistake(f"For {asked} your function gave {got!r}; it should give True or False.")
+    return bool(got)
 
 
 def _finished(answer):

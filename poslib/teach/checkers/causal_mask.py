@@ -9,15 +9,9 @@ from fractions import Fraction
 import numpy as np
 
 from poslib.attention import attention, causal_mask
-from poslib.teach.exercises import Mistake
+from poslib.teach.exercises import Mistake, truth
 
 __all__ = ["alike", "is_causal", "read_back", "vernier"]
-
-
-def _boolean(got, asked):
-    if got not in (True, False, np.True_, np.False_):
-        raise Mistake(f"For {asked} your function gave {got!r}; it should give True or False.")
-    return bool(got)
 
 
 def alike(answer):
@@ -35,7 +29,7 @@ def alike(answer):
         ("aab" * 7, "aab" * 3, True, "The shares are equal; comparing quotients of floats may have told them apart."),
     ]
     for x, y, right, message in cases:
-        if _boolean(answer(x, y), f"{x!r:.20} and {y!r:.20}") != right:
+        if truth(answer(x, y), f"{x!r:.20} and {y!r:.20}") != right:
             shown = f"{x!r} and {y!r}" if len(x) < 20 else f"{x.count('a')} a's with {x.count('b')} b's and {y.count('a')} with {y.count('b')}"
             raise Mistake(f"For {shown} the answer is {right}. {message}")
     return "The last token and the exact proportions: that is all one layer sees."
@@ -137,7 +131,7 @@ def is_causal(answer):
         "a mask that hides with the number −10,000": "With scores of ordinary size it is sound. Try inputs a thousand times as large, in all rows.",
     }
     for name, model, right in _models():
-        if _boolean(answer(model), name) == right:
+        if truth(answer(model), name) == right:
             continue
         if right:
             raise Mistake(f"For {name} you answer False, but no earlier output depends on a later row. Compare only rows before the change, with a little room for rounding.")

@@ -9,7 +9,7 @@ import numpy as np
 
 from poslib.absolute import frequencies
 from poslib.collisions import distance, rounded
-from poslib.teach.exercises import Mistake
+from poslib.teach.exercises import Mistake, truth
 
 __all__ = ["collides", "exact_codes", "first_repeat", "joint_pairs", "three_hands"]
 
@@ -36,11 +36,8 @@ def collides(answer):
         (5, 5, [3], False, "A position does not collide with itself: the definition asks for two different ones."),
     ]
     for i, j, periods, right, message in cases:
-        got = answer(i, j, list(periods))
         asked = f"positions {i} and {j} and the periods {', '.join(map(str, periods))}"
-        if not isinstance(got, (bool, np.bool_)):
-            raise Mistake(f"For {asked} your function gave {got!r}; it should give True or False.")
-        if bool(got) != right:
+        if truth(answer(i, j, list(periods)), asked) != right:
             raise Mistake(f"For {asked} the answer is {right}. {message}")
     return "Exact, for any sign and any size, and without a single float."
 

@@ -5,20 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from poslib import absolute
-from poslib.teach.exercises import Mistake
+from poslib.teach.exercises import Mistake, array
 
 __all__ = ["right_share", "stretch", "tied", "unseen"]
-
-
-def _array(got, shape, name):
-    if got is None:
-        raise Mistake(f"{name} gave None: is a return missing?")
-    array = np.asarray(got, float)
-    if array.shape != shape:
-        raise Mistake(f"{name} gave an array of shape {array.shape}; it should be {shape}.")
-    if not np.isfinite(array).all():
-        raise Mistake(f"{name} gave numbers that are not finite.")
-    return array
 
 
 def stretch(answer):
@@ -26,7 +15,7 @@ def stretch(answer):
     rng = np.random.default_rng(1)
     for old, rows in ((4, 7), (5, 9), (3, 10), (6, 4), (5, 5)):
         table = rng.normal(size=(old, 3))
-        got, right = _array(answer(table.copy(), rows), (rows, 3), "stretch"), absolute.resize(table, rows)
+        got, right = array(answer(table.copy(), rows), (rows, 3), "stretch"), absolute.resize(table, rows)
         if np.abs(got - right).max() < 1e-9:
             continue
         at = np.arange(rows)
@@ -64,7 +53,7 @@ def tied(answer):
         if case == 3:
             words[2] = words[0] - 2 * words[1]         # dependent rows do no harm
         one, two = rng.normal(size=(2, 4, 6))
-        got = _array(answer(words.copy(), places.copy(), one.copy(), two.copy()), (4, 6), "tied")
+        got = array(answer(words.copy(), places.copy(), one.copy(), two.copy()), (4, 6), "tied")
         error = max(np.abs(got @ (e + p) - one @ e - two @ p).max() for e in words for p in places)
         if error < 1e-8:
             continue
@@ -90,7 +79,7 @@ def unseen(answer):
     rng = np.random.default_rng(3)
     for rows in (2, 5):
         matrices = rng.normal(size=(3, 2, 8))
-        got = _array(answer(*(m.copy() for m in matrices), rows), (rows, 8), "unseen")
+        got = array(answer(*(m.copy() for m in matrices), rows), (rows, 8), "unseen")
         apart = np.abs(got[:, None] - got).max(-1) + np.eye(rows)
         if apart.min() < 1e-6:
             raise Mistake("Two of your rows are equal. All of them should differ, and still not be seen.")

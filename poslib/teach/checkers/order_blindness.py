@@ -8,7 +8,7 @@ import random
 import numpy as np
 
 from poslib.attention import attention, causal_mask
-from poslib.teach.exercises import Mistake
+from poslib.teach.exercises import Mistake, truth
 
 __all__ = ["blind_orders", "distinct_predictions", "pooling", "sees_order"]
 
@@ -143,9 +143,7 @@ HINTS["a code at the third place alone"] = HINTS["a code at the first place alon
 def sees_order(answer):
     """A detector must not be fooled by rounding, by symmetry, by small effects or by effects at one place."""
     for name, model, right in _models():
-        got = answer(model)
-        if not isinstance(got, (bool, np.bool_)):
-            raise Mistake(f"For {name} your function gave {got!r}; it should give True or False.")
-        if bool(got) != right:
-            raise Mistake(f"For {name} you answer {bool(got)}. {HINTS.get(name, 'Compare f(PX) with P f(X) for random X and P.')}")
+        got = truth(answer(model), name)
+        if got != right:
+            raise Mistake(f"For {name} you answer {got}. {HINTS.get(name, 'Compare f(PX) with P f(X) for random X and P.')}")
     return "Caught all of them, and no innocent one: this test belongs beside every model that is meant to know order."

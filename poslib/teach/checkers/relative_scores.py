@@ -6,24 +6,15 @@ import numpy as np
 
 from poslib import relative
 from poslib.attention import softmax
-from poslib.teach.exercises import Mistake
+from poslib.teach.exercises import Mistake, array
 
 __all__ = ["pick_four", "skewed", "slopes", "whose_sign"]
-
-
-def _array(got, shape, asked):
-    got = np.asarray(got, float)
-    if got.shape != shape:
-        raise Mistake(f"For {asked} you return the shape {got.shape}; it should be {shape}.")
-    if not np.isfinite(got).all():
-        raise Mistake(f"For {asked} you return numbers that are not finite.")
-    return got
 
 
 def slopes(answer):
     """The authors' rule, for every head count."""
     for heads in (8, 1, 2, 16, 3, 6, 12, 5, 20, 40, 7, 9, 25):
-        got, want = _array(answer(heads), (heads,), f"{heads} heads"), relative.alibi_slopes(heads)
+        got, want = array(answer(heads), (heads,), f"For {heads} heads your function"), relative.alibi_slopes(heads)
         if np.allclose(got, want, rtol=1e-12):
             continue
         if np.allclose(got, -want, rtol=1e-12):
@@ -45,7 +36,7 @@ def skewed(answer):
     for n in (4, 1, 2, 3, 9):
         x = rng.normal(size=(n, n))
         kept = x.copy()
-        got, want = _array(answer(x), (n, n), f"an array of shape ({n}, {n})"), relative.skew(x)
+        got, want = array(answer(x), (n, n), f"For an array of shape ({n}, {n}) your function"), relative.skew(x)
         if (x != kept).any():
             raise Mistake("Your function changes its argument; work on a copy.")
         if np.allclose(got, want, atol=1e-12):
@@ -58,7 +49,7 @@ def skewed(answer):
         if np.allclose(got, x, atol=1e-12):
             raise Mistake("You return the array as it was: column c holds lag n − 1 − c, whatever the row, and should become a diagonal.")
         small = np.array([[12.0, 11, 10], [22, 21, 20], [32, 31, 30]])          # second digit: the lag
-        shown, wanted = (str(np.round(a, 2).astype(int).tolist()) for a in (_array(answer(small.copy()), (3, 3), "an array of shape (3, 3)"), relative.skew(small)))
+        shown, wanted = (str(np.round(a, 2).astype(int).tolist()) for a in (array(answer(small.copy()), (3, 3), "For an array of shape (3, 3) your function"), relative.skew(small)))
         raise Mistake(f"From {small.astype(int).tolist()} (first digit the query, second the lag) you make {shown}; wanted is {wanted}. "
                       "On which side does the column of zeros go, and which row is dropped after reshaping?")
     return "Every product stands at its own key. (Only the result is looked at: a loop is right too, and slow.)"

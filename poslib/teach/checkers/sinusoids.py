@@ -5,16 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from poslib.absolute import frequencies, shift_matrix, sinusoid
-from poslib.teach.exercises import Mistake
+from poslib.teach.exercises import Mistake, array, truth
 
 __all__ = ["any_width", "kernel_limit", "same_clock", "three_back", "which_shift"]
-
-
-def _finite(got, shape, name):
-    got = np.asarray(got, float)
-    if got.shape != shape or not np.isfinite(got).all():
-        raise Mistake(f"{name} gave an array of shape {got.shape}; it should hold {' × '.join(map(str, shape))} finite numbers.")
-    return got
 
 
 def any_width(answer):
@@ -28,7 +21,7 @@ def any_width(answer):
                 raise Mistake(f"At the odd width {d} you give {length} numbers: the last sine is dropped. It stays, without its cosine.")
             if d % 2 and length == d + 1:
                 raise Mistake(f"At the odd width {d} you give {length} numbers: there is no column for the last cosine.")
-            got = _finite(answer(p, d), (d,), f"any_width({p}, {d})")
+            got = array(answer(p, d), (d,), f"any_width({p}, {d})")
             right = sinusoid(np.array(p), d)
             if np.abs(got - right).max() < 1e-9:
                 continue
@@ -150,11 +143,9 @@ def _clocks():
 def same_clock(answer):
     """A test that compares a code with the matrix that is said to shift it."""
     for name, code, shift, right, hint in _clocks():
-        got = answer(code, shift)
-        if not isinstance(got, (bool, np.bool_)):
-            raise Mistake(f"For {name} your function gave {got!r}; it should give True or False.")
-        if bool(got) != right:
-            raise Mistake(f"For {name} you answer {bool(got)}. {hint}")
+        got = truth(answer(code, shift), name)
+        if got != right:
+            raise Mistake(f"For {name} you answer {got}. {hint}")
     return "Found every mismatch, and no false alarm."
 
 
@@ -169,7 +160,7 @@ def three_back(answer):
         for name, x in zip("ab", given):
             if np.shape(x) not in (omega.shape, ()):
                 raise Mistake(f"{name} has the shape {np.shape(x)}; at width {d} it should have one number for each of the {len(omega)} hands.")
-        a, b = (_finite(np.broadcast_to(np.asarray(x, float), omega.shape), omega.shape, "three_back") for x in given)
+        a, b = (array(np.broadcast_to(np.asarray(x, float), omega.shape), omega.shape, "three_back") for x in given)
         angles = np.outer(lags, omega)
         score = np.cos(angles) @ a + np.sin(angles) @ b
         best, worst = lags[score == score.max()], lags[score == score.min()]
