@@ -35,12 +35,23 @@ def frequencies(width, *, base=10000.0, form="paper", like=None):
 
     Returns
     -------
-    float64, shape (ceil(width/2),) or (width // 2,) : radians per position.
+    float64, shape (ceil(width/2),) or (width // 2,)
+        Radians per position.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a width, base or form that is not allowed.
 
     Notes
     -----
-    Vaswani et al. 2017, section 3.5; tensor2tensor, ``get_timing_signal_1d``, for "blocks".  The last
+    Vaswani et al. 2017 (arXiv 1706.03762), section 3.5; tensor2tensor, ``get_timing_signal_1d``, for "blocks".  The last
     wavelength of the paper is 2π·base**(1 - 2/width), not base·2π.
+
+    Examples
+    --------
+    >>> frequencies(6).round(4)
+    array([1.    , 0.0464, 0.0022])
     """
     xp, device = arrays.namespace(like)
     return xp.asarray(_frequencies(width, base, form), dtype=xp.float64, device=device)
@@ -69,7 +80,7 @@ def sinusoid(positions, width, *, base=10000.0, form="paper", fractional=False, 
 
     Returns
     -------
-    Same kind, shape (..., width).
+    Same kind, shape (..., width)
 
     Raises
     ------
@@ -80,9 +91,17 @@ def sinusoid(positions, width, *, base=10000.0, form="paper", fractional=False, 
 
     Notes
     -----
-    Vaswani et al. 2017, section 3.5; tensor2tensor, ``get_timing_signal_1d``, for "blocks".  Before the
+    Vaswani et al. 2017 (arXiv 1706.03762), section 3.5; tensor2tensor, ``get_timing_signal_1d``, for "blocks".  Before the
     rounding to `dtype` an entry is off by no more than a few units of 2**-53 times (1 + its angle): the
     frequency and the product are rounded to float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sinusoid(np.arange(3), 4).round(3)
+    array([[ 0.   ,  1.   ,  0.   ,  1.   ],
+           [ 0.841,  0.54 ,  0.01 ,  1.   ],
+           [ 0.909, -0.416,  0.02 ,  1.   ]])
     """
     xp = arrays.namespace_of("positions", positions)
     dtype = _dtype(xp, dtype)
@@ -114,7 +133,21 @@ def sinusoid_2d(rows, columns, width, *, base=10000.0, form="paper", dtype=None,
 
     Returns
     -------
-    Shape (rows, columns, width) : at (r, c) the code of r, then the code of c.
+    Shape (rows, columns, width)
+        At (r, c) the code of r, then the code of c.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, its value, and what is allowed.
+
+    Examples
+    --------
+    >>> grid = sinusoid_2d(2, 3, 8)
+    >>> grid.shape
+    (2, 3, 8)
+    >>> grid[1, 2].round(2)     # row 1, then column 2
+    array([ 0.84,  0.54,  0.01,  1.  ,  0.91, -0.42,  0.02,  1.  ])
     """
     rows, columns = _number("rows", rows, at_least=1), _number("columns", columns, at_least=1)
     width = _number("width", width, at_least=4)
@@ -145,12 +178,25 @@ def shift_matrix(shift, width, *, base=10000.0, form="paper", like=None):
 
     Returns
     -------
-    float64, shape (width, width), orthogonal : for each frequency the block [[cos, sin], [-sin, cos]]
-    of its angle ``shift·ω``, in the rows and columns of its sine and cosine.
+    float64, shape (width, width), orthogonal
+        For each frequency the block [[cos, sin], [-sin, cos]] of its angle ``shift·ω``, in the rows and
+        columns of its sine and cosine.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, its value, and what is allowed.
 
     Notes
     -----
-    Vaswani et al. 2017, section 3.5 ("PE(pos+k) can be represented as a linear function of PE(pos)").
+    Vaswani et al. 2017 (arXiv 1706.03762), section 3.5 ("PE(pos+k) can be represented as a linear function of PE(pos)").
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> here, there = sinusoid(np.array([2, 7]), 4)
+    >>> bool(abs(shift_matrix(5, 4) @ here - there).max() < 1e-12)
+    True
     """
     shift = _number("shift", shift, at_least=-EXACT)
     width = _number("width", width, at_least=1)
@@ -183,7 +229,7 @@ def lookup(table, positions, *, offset=0):
 
     Returns
     -------
-    Same kind and dtype, shape (..., width).
+    Same kind and dtype, shape (..., width)
 
     Raises
     ------
@@ -194,7 +240,15 @@ def lookup(table, positions, *, offset=0):
 
     Notes
     -----
-    Gehring et al. 2017, section 3.1; Devlin et al. 2019.
+    Gehring et al. 2017 (arXiv 1705.03122), section 3.1; Devlin et al. 2019 (arXiv 1810.04805).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> table = np.array([[0.0, 0.0], [0.1, 0.2], [0.3, 0.4]])
+    >>> lookup(table, np.array([1, 0]), offset=1)     # row 0 is padding's
+    array([[0.3, 0.4],
+           [0.1, 0.2]])
     """
     xp = arrays.same_kind(table=table, positions=positions)
     _table(xp, table)
@@ -213,7 +267,7 @@ def resize(table, rows):
     """A learned table stretched or squeezed to another number of rows, by linear interpolation.
 
     First and last row stay where they are: new row r is the old table at r·(old - 1)/(rows - 1).  Other
-    conventions exist: r·old/rows (Chen et al. 2023 for rotary positions), which leaves the last new rows
+    conventions exist: r·old/rows (Chen et al. 2023, arXiv 2306.15595, for rotary positions), which leaves the last new rows
     beyond the last old one, and pixel centres (``align_corners=False``).
 
     Parameters
@@ -225,8 +279,23 @@ def resize(table, rows):
 
     Returns
     -------
-    Same kind and dtype, shape (rows, width) : a new array.  Rows that fall on old rows equal them bit by
-    bit; the others are computed in float64 and then rounded once to the dtype.
+    Same kind and dtype, shape (rows, width)
+        A new array.  Rows that fall on old rows equal them bit by bit; the others are computed in float64
+        and then rounded once to the dtype.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, its value, and what is allowed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> resize(np.array([[0.0, 3.0], [1.0, 5.0]]), 4).round(3)
+    array([[0.   , 3.   ],
+           [0.333, 3.667],
+           [0.667, 4.333],
+           [1.   , 5.   ]])
     """
     xp = arrays.namespace_of("table", table)
     _table(xp, table)

@@ -34,7 +34,7 @@ def scores(q, k, *, scale=None, bias=None):
 
     Returns
     -------
-    Same kind, shape (..., queries, keys), dtype of `q`.
+    Same kind, shape (..., queries, keys), dtype of `q`
 
     Raises
     ------
@@ -45,7 +45,13 @@ def scores(q, k, *, scale=None, bias=None):
 
     Notes
     -----
-    Vaswani et al. 2017, equation 1 (without the softmax).
+    Vaswani et al. 2017 (arXiv 1706.03762), equation 1 (without the softmax).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> scores(np.array([[1.0, 2.0]]), np.eye(2)).round(3)
+    array([[0.707, 1.414]])
     """
     xp = arrays.same_floats(q=q, k=k)
     return xp.astype(_scores(xp, q, k, scale, bias), q.dtype)
@@ -65,12 +71,19 @@ def softmax(logits, mask=None):
 
     Returns
     -------
-    Same kind, shape and dtype as `logits`; each row sums to one, or is zero.
+    Same kind, shape and dtype as `logits`
+        Each row sums to one, or is zero.
 
     Raises
     ------
     TypeError, ValueError
         As for `scores`; also for a mask that is not bool.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> softmax(np.log(np.array([1.0, 3.0, 9.0])), np.array([True, True, False])).round(3)
+    array([0.25, 0.75, 0.  ])
     """
     xp = arrays.same_floats(logits=logits)
     if logits.ndim < 1:
@@ -108,7 +121,16 @@ def attention(q, k, v, *, mask=None, scale=None, bias=None):
 
     Notes
     -----
-    Vaswani et al. 2017, equation 1.
+    Vaswani et al. 2017 (arXiv 1706.03762), equation 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.eye(2)
+    >>> output, weights = attention(x, x, x, mask=causal_mask(2))
+    >>> weights.round(3)
+    array([[1.  , 0.  ],
+           [0.33, 0.67]])
     """
     xp = arrays.same_floats(q=q, k=k, v=v)
     if v.ndim < 2 or v.shape[-2] != k.shape[-2]:
@@ -134,7 +156,19 @@ def causal_mask(queries, keys=None, *, like=None):
 
     Returns
     -------
-    bool, shape (queries, keys) : True at (i, j) when key j is at or before query i.
+    bool, shape (queries, keys)
+        True at (i, j) when key j is at or before query i.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, its value, and what is allowed.
+
+    Examples
+    --------
+    >>> causal_mask(2, 3)     # two queries that stand at the end of three keys
+    array([[ True,  True, False],
+           [ True,  True,  True]])
     """
     keys = queries if keys is None else keys
     arrays.whole("queries", queries, at_least=1)
@@ -159,8 +193,20 @@ def padding_mask(lengths, keys, *, side="right"):
 
     Returns
     -------
-    bool, same kind, shape (batch, 1, 1, keys) : True where a token stands; broadcasts over heads
-    and queries.
+    bool, same kind, shape (batch, 1, 1, keys)
+        True where a token stands; broadcasts over heads and queries.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, its value, and what is allowed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> padding_mask(np.array([2, 3]), 3, side="left")[:, 0, 0]
+    array([[False,  True,  True],
+           [ True,  True,  True]])
     """
     arrays.whole("keys", keys, at_least=1)
     if side not in ("right", "left"):
@@ -179,7 +225,30 @@ def padding_mask(lengths, keys, *, side="right"):
 
 
 def split_heads(x, heads):
-    """(..., length, width) to (..., heads, length, width / heads); head h owns a run of channels."""
+    """Cut the channels into heads; head h owns a run of them.
+
+    Parameters
+    ----------
+    x : array or tensor, shape (..., length, width)
+    heads : int, at least 1
+        A divisor of the width.
+
+    Returns
+    -------
+    Same kind and dtype, shape (..., heads, length, width / heads)
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, its value, and what is allowed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.arange(8).reshape(2, 4)
+    >>> split_heads(x, 2).tolist()
+    [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
+    """
     xp = arrays.namespace_of("x", x)
     arrays.whole("heads", heads, at_least=1)
     if x.ndim < 2 or x.shape[-1] % heads:
@@ -189,7 +258,28 @@ def split_heads(x, heads):
 
 
 def merge_heads(x):
-    """(..., heads, length, width) to (..., length, heads * width); undoes `split_heads`."""
+    """Put the heads' channels side by side; undoes `split_heads`.
+
+    Parameters
+    ----------
+    x : array or tensor, shape (..., heads, length, width)
+
+    Returns
+    -------
+    Same kind and dtype, shape (..., length, heads * width)
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, its value, and what is allowed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.arange(8).reshape(2, 4)
+    >>> merge_heads(split_heads(x, 2)).tolist()
+    [[0, 1, 2, 3], [4, 5, 6, 7]]
+    """
     xp = arrays.namespace_of("x", x)
     if x.ndim < 3:
         raise ValueError(f"x has shape {tuple(x.shape)}; allowed is (..., heads, length, width)")

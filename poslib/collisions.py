@@ -46,11 +46,23 @@ def kernel(lags, frequencies, *, fractional=False):
 
     Returns
     -------
-    Same kind, float64, shape (...) : n at lag 0, even in the lag.
+    Same kind, float64, shape (...)
+        n at lag 0, even in the lag.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, its value, and what is allowed.
 
     Notes
     -----
-    Dot product of Vaswani et al. 2017, section 3.5, by cos a cos b + sin a sin b = cos(a - b).
+    Dot product of Vaswani et al. 2017 (arXiv 1706.03762), section 3.5, by cos a cos b + sin a sin b = cos(a - b).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> kernel(np.array([0, 1, 44]), np.array([1.0, 0.01])).round(3)
+    array([2.   , 1.54 , 1.905])
     """
     xp = arrays.same_kind(lags=lags, frequencies=frequencies)
     tau = _positions("lags", lags, fractional)
@@ -70,7 +82,18 @@ def distance(lags, frequencies, *, fractional=False):
 
     Returns
     -------
-    Same kind, float64, shape (...).
+    Same kind, float64, shape (...)
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, its value, and what is allowed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> distance(np.array([0, 1, 44]), np.array([1.0, 0.01])).round(3)
+    array([0.   , 0.959, 0.437])
     """
     xp = arrays.same_kind(lags=lags, frequencies=frequencies)
     tau = _positions("lags", lags, fractional)
@@ -90,9 +113,21 @@ def nearest_lag(frequencies, limit):
     lag : int
     distance : float
 
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, its value, and what is allowed.
+
     Notes
     -----
     Works through the lags a chunk at a time; memory does not grow with `limit`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> lag, gap = nearest_lag(np.array([1.0]), 100)     # 44 radians are nearly seven turns
+    >>> lag, round(gap, 4)
+    (44, 0.0177)
     """
     omega = np.asarray(_rates(frequencies))
     limit = _length("limit", limit)
@@ -106,7 +141,24 @@ def nearest_lag(frequencies, limit):
 
 
 class Collisions(NamedTuple):
-    """Pairs of different positions i < j: all, those that collide at every frequency, and at each."""
+    """What `collision_counts` returns: numbers of pairs of different positions i < j.
+
+    Parameters
+    ----------
+    pairs : int
+        All pairs.
+    joint : int
+        Those that collide at every frequency.
+    each : tuple of int
+        For each frequency those that collide at it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> counts = collision_counts(np.array([1.0, 0.5]), 50, 0.02)
+    >>> counts.pairs, counts.joint, counts.each
+    (1225, 0, (6, 0))
+    """
 
     pairs: int
     joint: int
@@ -125,9 +177,15 @@ def collision_counts(frequencies, length, tolerance):
 
     Returns
     -------
-    Collisions : pairs = length(length - 1)/2; joint, the pairs that agree at every frequency; each, a count
-        for every frequency.  Two positions drawn independently, which may be the same, collide with
-        probability (2·joint + length)/length².
+    Collisions
+        pairs = length(length - 1)/2; joint, the pairs that agree at every frequency; each, a count for every
+        frequency.  Two positions drawn independently, which may be the same, collide with probability
+        (2·joint + length)/length².
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, its value, and what is allowed.
 
     Notes
     -----
@@ -135,6 +193,12 @@ def collision_counts(frequencies, length, tolerance):
     to the tolerance for float64 is decided in rational arithmetic.  Mind that a float is no exact
     fraction of 2π, and that 64 steps of the float 2π/64 miss the full turn by about 1e-16; with a tolerance
     of 0 nothing but a frequency of 0 collides.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> collision_counts(np.array([1.0, 2.0]), 50, 0.02)
+    Collisions(pairs=1225, joint=0, each=(6, 28))
     """
     omega = _rates(frequencies)
     length = _length("length", length)
@@ -164,11 +228,23 @@ def rounded(x, dtype):
 
     Returns
     -------
-    numpy float64, shape (...) : rounded once, subnormals included; too large becomes infinite.
+    numpy float64, shape (...)
+        Rounded once, subnormals included; too large becomes infinite.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, its value, and what is allowed.
 
     Notes
     -----
     IEEE 754-2019, sections 3.3 and 4.3.1; bf16 is float32 with an 8 bit significand.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rounded(np.array([256, 257, 258]), "bf16")
+    array([256., 256., 258.])
     """
     _precision(dtype)
     xp = arrays.namespace_of("x", x)
@@ -193,7 +269,19 @@ def merged_positions(frequency, length, dtype):
 
     Returns
     -------
-    numpy int64, shape (number of them,), ascending : each m for which m and m + 1 merge.
+    numpy int64, shape (number of them,), ascending
+        Each m for which m and m + 1 merge.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, its value, and what is allowed.
+
+    Examples
+    --------
+    >>> merged_positions(1e-4, 262, "bf16")
+    array([157, 163, 168, 174, 179, 185, 190, 196, 201, 207, 212, 218, 223,
+           229, 234, 240, 246, 251, 257])
     """
     if isinstance(frequency, bool) or not isinstance(frequency, numbers.Real) or not abs(frequency) <= EXACT:
         raise ValueError(f"frequency is {frequency!r}; allowed is a number up to 2**53 in size, "
@@ -227,12 +315,24 @@ def angle_error(positions, frequencies, dtype, how):
 
     Returns
     -------
-    float : largest abs(computed - p·ω); infinite when a position or angle overflows.
+    float
+        Largest abs(computed - p·ω); infinite when a position or angle overflows.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, its value, and what is allowed.
 
     Notes
     -----
     Rounding to nearest with p significant bits errs by at most 2**-p of the number, so "frequencies" errs by
     at most max(p·ω)·2**-8 in bf16 as long as ω is a normal number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> round(angle_error(np.arange(1000), np.array([1.0, 0.1]), "bf16", "angle"), 3)
+    2.0
     """
     w = np.asarray(_rates(frequencies))
     _precision(dtype)
@@ -269,6 +369,16 @@ def distinct_positions(length, dtype):
     Returns
     -------
     int
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, its value, and what is allowed.
+
+    Examples
+    --------
+    >>> distinct_positions(1000, "bf16"), distinct_positions(1000, "fp16")
+    (507, 1000)
     """
     length = _length("length", length)
     bits, _, largest = _precision(dtype)

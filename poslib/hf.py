@@ -77,6 +77,16 @@ class RotaryConfig:
         p-RoPE: the share of the pairs that turn, with the frequencies of the whole width.
     notes : tuple of str
         What `explain` adds.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, its value, and what is allowed.
+
+    Examples
+    --------
+    >>> RotaryConfig(head_dim=128, width=128, layout="half", base=1e6, sections=(16, 24, 24), order="chunked").axes[14:18]
+    (0, 0, 1, 1)
     """
 
     head_dim: int
@@ -112,15 +122,50 @@ class RotaryConfig:
         return self._axes
 
     def frequencies(self):
-        """numpy array, float64, shape (width/2,), radians per position."""
+        """Angle per position of each pair, for `poslib.rotary.rotate`.
+
+        Returns
+        -------
+        numpy array, float64, shape (width/2,)
+            Radians per position.
+
+        Examples
+        --------
+        >>> RotaryConfig(head_dim=80, width=4, layout="half", base=10000.0).frequencies()
+        array([1.  , 0.01])
+        """
         if self.share is None:
             return rotary.frequencies(self.width, self.base)
         return rotary.proportional_frequencies(self.width, self.share, self.base)
 
     def rotate(self, x, positions, *, inverse=False, out=None):
-        """Turn queries or keys (..., length, head_dim); see `poslib.rotary.rotate`.
+        """Turn queries or keys; see `poslib.rotary.rotate`.
 
-        With sections, positions are (axes, length) or (axes, batch, length).
+        Parameters
+        ----------
+        x : array or tensor, shape (..., length, head_dim), any float dtype
+        positions : same kind, integers, shape (length,) or (batch, length)
+            With sections (axes, length) or (axes, batch, length).
+        inverse : bool
+            Turn back.
+        out : array or tensor, optional
+            Where to put the result; may be `x`.
+
+        Returns
+        -------
+        Same kind, shape, dtype and device as `x`
+
+        Raises
+        ------
+        TypeError, ValueError
+            As for `poslib.rotary.rotate`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> config = RotaryConfig(head_dim=3, width=2, layout="half", base=10000.0)
+        >>> config.rotate(np.ones((1, 3)), np.array([1])).round(2)     # the third channel is copied
+        array([[-0.3 ,  1.38,  1.  ]])
         """
         if x.shape[-1] != self.head_dim:
             raise ValueError(f"x has shape {tuple(x.shape)}; allowed is (..., length, {self.head_dim})")
@@ -129,6 +174,11 @@ class RotaryConfig:
 
     def explain(self):
         """Plain sentences: what will be turned, and how.
+
+        Returns
+        -------
+        str
+            A sentence on each line.
 
         Examples
         --------

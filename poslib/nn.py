@@ -33,6 +33,11 @@ class LearnedPositions(torch.nn.Module):
     Notes
     -----
     The table is the parameter `weight`, (rows, width), so that the `state_dict` of a ``torch.nn.Embedding`` loads.
+
+    Examples
+    --------
+    >>> LearnedPositions(10, 4)
+    LearnedPositions(rows=10, width=4)
     """
 
     def __init__(self, rows, width, *, std=0.02, device=None, dtype=None):
@@ -51,6 +56,13 @@ class LearnedPositions(torch.nn.Module):
         Returns
         -------
         tensor of the table's dtype, shape (..., width)
+
+        Examples
+        --------
+        >>> import torch
+        >>> codes = LearnedPositions(10, 4)
+        >>> codes(torch.tensor([0, 9])).shape
+        torch.Size([2, 4])
         """
         return absolute.lookup(self.weight, positions)
 
@@ -59,6 +71,21 @@ class LearnedPositions(torch.nn.Module):
         """Stretch or squeeze the table in place; see `poslib.absolute.resize`.
 
         The parameter is a new one: give it to the optimiser again.
+
+        Parameters
+        ----------
+        rows : int
+            At least 2, as must be the number of rows so far, or equal to it.
+
+        Returns
+        -------
+        LearnedPositions
+            The module itself.
+
+        Examples
+        --------
+        >>> LearnedPositions(10, 4).resize(20)
+        LearnedPositions(rows=20, width=4)
         """
         self.weight = torch.nn.Parameter(absolute.resize(self.weight.detach(), rows), requires_grad=self.weight.requires_grad)
         return self
@@ -76,6 +103,11 @@ class SinusoidalPositions(torch.nn.Module):
     base : float, at least 1
     form : {"paper", "blocks"}
         See `poslib.absolute.sinusoid`.
+
+    Examples
+    --------
+    >>> SinusoidalPositions(4)
+    SinusoidalPositions(width=4, base=10000.0, form='paper')
     """
 
     def __init__(self, width, *, base=10000.0, form="paper"):
@@ -84,7 +116,7 @@ class SinusoidalPositions(torch.nn.Module):
         self.width, self.base, self.form = width, base, form
 
     def forward(self, positions, dtype=None):
-        """See `poslib.absolute.sinusoid`.
+        """Codes of positions; see `poslib.absolute.sinusoid`.
 
         Parameters
         ----------
@@ -95,6 +127,14 @@ class SinusoidalPositions(torch.nn.Module):
         Returns
         -------
         tensor, shape (..., width)
+
+        Examples
+        --------
+        >>> import torch
+        >>> codes = SinusoidalPositions(4)
+        >>> codes(torch.arange(2)).round(decimals=2)
+        tensor([[0.0000, 1.0000, 0.0000, 1.0000],
+                [0.8400, 0.5400, 0.0100, 1.0000]])
         """
         dtype = torch.float32 if dtype is None else dtype
         return absolute.sinusoid(positions, self.width, base=self.base, form=self.form, dtype=dtype)
@@ -123,6 +163,7 @@ class Rotary(torch.nn.Module):
 
     Examples
     --------
+    >>> import torch
     >>> turn = Rotary(32, layout="half", head_width=80)             # Phi-2
     >>> q, k = turn(torch.ones(1, 4, 3, 80), torch.ones(1, 2, 3, 80), torch.arange(3))
     >>> q.shape, k.shape
@@ -160,6 +201,15 @@ class Rotary(torch.nn.Module):
         Returns
         -------
         q, k : new tensors of the same shapes and dtypes
+
+        Examples
+        --------
+        >>> import torch
+        >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+        >>> q, k = Rotary(2, layout="half")(x, x, torch.tensor([0, 1]))
+        >>> q.round(decimals=2)
+        tensor([[1.0000, 0.0000],
+                [0.5400, 0.8400]])
         """
         for name, x in (("q", q), ("k", k)):
             if x.shape[-1] != self.head_width:
@@ -192,6 +242,11 @@ class T5Bias(torch.nn.Module):
     Notes
     -----
     The table is the parameter `weight`, (buckets, heads), so that T5's ``relative_attention_bias`` loads.
+
+    Examples
+    --------
+    >>> T5Bias(32, 8, bidirectional=True)
+    T5Bias(buckets=32, heads=8, max_distance=128, bidirectional=True)
     """
 
     def __init__(self, buckets, heads, *, max_distance=128, bidirectional=False, std=0.02, device=None, dtype=None):
@@ -202,7 +257,26 @@ class T5Bias(torch.nn.Module):
         self.max_distance, self.bidirectional = max_distance, bidirectional
 
     def forward(self, positions, key_positions=None):
-        """See `poslib.relative.t5_bias`; `key_positions` are `positions` unless given."""
+        """Bias of each pair of places; see `poslib.relative.t5_bias`.
+
+        Parameters
+        ----------
+        positions : integer tensor, shape (length,) or (batch, length)
+            Of the queries.
+        key_positions : integer tensor, optional
+            Of the keys; those of the queries unless given.
+
+        Returns
+        -------
+        tensor of the table's dtype, shape (..., heads, queries, keys)
+            For ``attention(q, k, v, scale=1.0, bias=...)``: T5 does not scale.
+
+        Examples
+        --------
+        >>> import torch
+        >>> T5Bias(32, 8)(torch.tensor([9]), torch.arange(10)).shape     # decoding: one query, ten keys
+        torch.Size([8, 1, 10])
+        """
         keys_at = positions if key_positions is None else key_positions
         return relative.t5_bias(positions, keys_at, self.weight, max_distance=self.max_distance,
                                 bidirectional=self.bidirectional)
@@ -223,6 +297,11 @@ class ShawRelative(torch.nn.Module):
         Of a head; the same unless given.  All heads share the vectors.
     std, device, dtype
         See `LearnedPositions`.
+
+    Examples
+    --------
+    >>> ShawRelative(16, 64)
+    ShawRelative(clip=16, width=64, value_width=64)
     """
 
     def __init__(self, clip, width, value_width=None, *, std=0.02, device=None, dtype=None):
@@ -234,7 +313,33 @@ class ShawRelative(torch.nn.Module):
         self.keys, self.values = (_table(2 * clip + 1, n, std, device, dtype) for n in (width, value_width))
 
     def forward(self, q, k, v, positions, key_positions=None, mask=None):
-        """Output and weights, as of `poslib.attention.attention`; see `poslib.relative.shaw_scores` for the positions."""
+        """Attention with relative vectors; see `poslib.relative.shaw_scores` and `poslib.relative.shaw_values`.
+
+        Parameters
+        ----------
+        q : tensor, shape (..., queries, width), any float dtype
+        k : tensor of the same dtype, shape (..., keys, width)
+        v : tensor of the same dtype, shape (..., keys, value width)
+        positions : integer tensor, shape (queries,) or (batch, queries)
+            Of the queries.
+        key_positions : integer tensor, optional
+            Of the keys; those of the queries unless given.
+        mask : bool tensor, optional
+            True where a query may look; see `poslib.attention.attention`.
+
+        Returns
+        -------
+        output : tensor of the dtype of `q`, shape (..., queries, value width)
+        weights : tensor of the dtype of `q`, shape (..., queries, keys)
+
+        Examples
+        --------
+        >>> import torch
+        >>> x = torch.ones(8, 10, 64)     # heads, length, width
+        >>> output, weights = ShawRelative(16, 64)(x, x, x, torch.arange(10))
+        >>> output.shape, weights.shape
+        (torch.Size([8, 10, 64]), torch.Size([8, 10, 10]))
+        """
         at = positions, positions if key_positions is None else key_positions
         wide = torch.float64 if q.dtype == torch.float64 else torch.float32     # one rounding, at the end
         wide_q = q.to(wide)

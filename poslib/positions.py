@@ -31,12 +31,21 @@ def consecutive(length, *, offsets=None, like=None):
 
     Returns
     -------
-    int64, shape (length,), or (..., length) with offsets.
+    int64, shape (length,), or (..., length) with offsets
 
     Raises
     ------
     TypeError, ValueError
         Naming the argument, its value, and what is allowed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> consecutive(3)
+    array([0, 1, 2])
+    >>> consecutive(3, offsets=np.array([5, -1]))
+    array([[ 5,  6,  7],
+           [-1,  0,  1]])
     """
     arrays.whole("length", length, at_least=0)
     if offsets is None:
@@ -63,7 +72,7 @@ def from_mask(mask, *, offsets=None):
 
     Returns
     -------
-    int64, same kind and shape as `mask`.
+    int64, same kind and shape as `mask`
         The rule holds for padded places too: padding on the left gets the position of the first
         token, padding elsewhere the position that the next token would have.  Without offsets every
         value lies in 0 … length - 1, so that any table with `length` rows can be indexed.
@@ -72,6 +81,13 @@ def from_mask(mask, *, offsets=None):
     ------
     TypeError, ValueError
         Naming the argument, its value, and what is allowed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from_mask(np.array([[False, True, True], [True, True, False]]))
+    array([[0, 0, 1],
+           [0, 1, 2]])
     """
     xp = arrays.namespace_of("mask", mask)
     if not xp.isdtype(mask.dtype, "bool"):
@@ -103,12 +119,18 @@ def from_lengths(lengths, *, offsets=None):
 
     Returns
     -------
-    int64, same kind, shape (sum of lengths,).
+    int64, same kind, shape (sum of lengths,)
 
     Raises
     ------
     TypeError, ValueError
         Naming the argument, its value, and what is allowed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from_lengths(np.array([2, 3]))
+    array([0, 1, 0, 1, 2])
     """
     xp = arrays.namespace_of("lengths", lengths)
     arrays.integers(xp, lengths=lengths)
@@ -142,12 +164,18 @@ def from_cu_seqlens(cu_seqlens, *, offsets=None):
 
     Returns
     -------
-    int64, same kind, shape (last of cu_seqlens,).
+    int64, same kind, shape (last of cu_seqlens,)
 
     Raises
     ------
     TypeError, ValueError
         Naming the argument, its value, and what is allowed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from_cu_seqlens(np.array([0, 2, 5]))
+    array([0, 1, 0, 1, 2])
     """
     xp = arrays.namespace_of("cu_seqlens", cu_seqlens)
     arrays.integers(xp, cu_seqlens=cu_seqlens)
@@ -274,12 +302,19 @@ def lags(query_positions, key_positions):
 
     Returns
     -------
-    int64, same kind, shape (..., queries, keys).
+    int64, same kind, shape (..., queries, keys)
 
     Raises
     ------
     TypeError, ValueError
         Naming the argument, its value, and what is allowed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> lags(np.array([3, 4]), np.arange(5))
+    array([[ 3,  2,  1,  0, -1],
+           [ 4,  3,  2,  1,  0]])
     """
     named = {"query_positions": query_positions, "key_positions": key_positions}
     xp = arrays.same_kind(**named)

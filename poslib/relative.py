@@ -61,6 +61,13 @@ def alibi_slopes(heads, rule="paper", *, like=None):
     -----
     Press et al. 2022 (arXiv 2108.12409), section 3, for powers of two; ``get_slopes`` in the authors' code for
     other head counts.
+
+    Examples
+    --------
+    >>> alibi_slopes(4)
+    array([0.25      , 0.0625    , 0.015625  , 0.00390625])
+    >>> alibi_slopes(3), alibi_slopes(3, "geometric").round(4)
+    (array([0.0625    , 0.00390625, 0.25      ]), array([0.1575, 0.0248, 0.0039]))
     """
     heads = _whole("heads", heads, at_least=1)
     if not isinstance(rule, str) or rule not in RULES:
@@ -92,7 +99,8 @@ def alibi_bias(query_positions, key_positions, slopes, *, symmetric=False, dtype
 
     Returns
     -------
-    Same kind as the positions, shape (..., heads, queries, keys) : 0 where the lag is 0.
+    Same kind as the positions, shape (..., heads, queries, keys)
+        0 where the lag is 0.
 
     Raises
     ------
@@ -101,7 +109,7 @@ def alibi_bias(query_positions, key_positions, slopes, *, symmetric=False, dtype
 
     Notes
     -----
-    Press et al. 2022, section 3; the symmetric form is for attention in both directions.
+    Press et al. 2022 (arXiv 2108.12409), section 3; the symmetric form is for attention in both directions.
 
     -m·(i - j) is m·j plus a constant of its row, which softmax does not see: any row constant is free, under
     any mask, and so a moved origin, as left padding brings it, changes no weight.  (With |i - j| this holds
@@ -109,6 +117,15 @@ def alibi_bias(query_positions, key_positions, slopes, *, symmetric=False, dtype
     stored in 16 bits: at slope 1/2 and 8,192 keys bfloat16 gives the last 16 keys the same bias, and the last
     six weights, which should be .032 .053 .088 .145 .239 .394, become .0625 each.  In the relative form, which is
     returned here, biases are small where weights are large, and 16 bits do little harm.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> i = np.arange(3)
+    >>> alibi_bias(i, i, np.array([0.5]), symmetric=True)[0]
+    array([[ 0. , -0.5, -1. ],
+           [-0.5,  0. , -0.5],
+           [-1. , -0.5,  0. ]])
     """
     arrays.flag("symmetric", symmetric)
     lag, xp, dtype = _lags(query_positions, key_positions, dtype)
@@ -136,7 +153,7 @@ def t5_buckets(lags, *, buckets=32, max_distance=128, bidirectional=False):
 
     Returns
     -------
-    int64, same kind and shape, 0 to buckets - 1.
+    int64, same kind and shape, 0 to buckets - 1
 
     Raises
     ------
@@ -149,6 +166,12 @@ def t5_buckets(lags, *, buckets=32, max_distance=128, bidirectional=False):
     ``_relative_position_bucket`` in the authors' code.  With N buckets a side and e = N // 2, distance n ≥ e
     belongs to bucket e + floor((N - e)·ln(n/e)/ln(max_distance/e)), at most N - 1.  No logarithm is taken here:
     bucket e + k begins at the smallest n with n^(N-e) ≥ e^(N-e-k)·max_distance^k, in whole numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> t5_buckets(np.array([-1, 0, 1, 15, 16, 32, 64, 127, 1000]))
+    array([ 0,  0,  1, 15, 16, 21, 26, 31, 31])
     """
     xp = arrays.namespace_of("lags", lags)
     arrays.integers(xp, lags=lags)
@@ -177,7 +200,8 @@ def t5_bias(query_positions, key_positions, table, *, max_distance=128, bidirect
 
     Returns
     -------
-    Same kind and dtype as `table`, shape (..., heads, queries, keys) : its entries, not rounded.
+    Same kind and dtype as `table`, shape (..., heads, queries, keys)
+        Its entries, not rounded.
 
     Raises
     ------
@@ -186,7 +210,15 @@ def t5_bias(query_positions, key_positions, table, *, max_distance=128, bidirect
 
     Notes
     -----
-    Raffel et al. 2020, section 2.1.  Gradients reach `table`.
+    Raffel et al. 2020 (arXiv 1910.10683), section 2.1.  Gradients reach `table`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> table = np.arange(8.0).reshape(4, 2)     # four buckets, two heads
+    >>> t5_bias(np.array([9]), np.array([9, 8, 0]), table)[:, 0]
+    array([[0., 2., 4.],
+           [1., 3., 5.]])
     """
     lag, xp, _ = _lags(query_positions, key_positions, None)
     _beside("table", table, query_positions)
@@ -243,7 +275,8 @@ def shaw_index(query_positions, key_positions, clip):
 
     Returns
     -------
-    int64, same kind, shape (..., queries, keys), 0 to 2·clip : 0 for keys `clip` or more before the query.
+    int64, same kind, shape (..., queries, keys), 0 to 2·clip
+        0 for keys `clip` or more before the query.
 
     Raises
     ------
@@ -253,6 +286,15 @@ def shaw_index(query_positions, key_positions, clip):
     Notes
     -----
     Shaw et al. 2018 (arXiv 1803.02155), section 3.2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> i = np.arange(3)
+    >>> shaw_index(i, i, 1)
+    array([[1, 2, 2],
+           [0, 1, 2],
+           [0, 0, 1]])
     """
     clip = _whole("clip", clip, at_least=0)
     lag, xp, _ = _lags(query_positions, key_positions, None)
@@ -286,8 +328,17 @@ def shaw_scores(q, table, query_positions, key_positions, *, scale=None):
 
     Notes
     -----
-    Shaw et al. 2018, equation 4, without the products with the keys.  Each query is multiplied with each row
+    Shaw et al. 2018 (arXiv 1803.02155), equation 4, without the products with the keys.  Each query is multiplied with each row
     once and the products are looked up, so that no (queries, keys, width) array arises.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, table = np.ones((2, 1)), np.array([[-1.0], [0.0], [0.5]])
+    >>> i = np.arange(2)
+    >>> shaw_scores(q, table, i, i)
+    array([[ 0. ,  0.5],
+           [-1. ,  0. ]])
     """
     xp = arrays.same_floats(q=q, table=table)
     clip = _shaw_clip(table)
@@ -313,7 +364,8 @@ def shaw_values(weights, table, query_positions, key_positions):
 
     Returns
     -------
-    Same kind and dtype as `weights`, shape (..., queries, width) : to be added to the output.
+    Same kind and dtype as `weights`, shape (..., queries, width)
+        To be added to the output.
 
     Raises
     ------
@@ -322,8 +374,15 @@ def shaw_values(weights, table, query_positions, key_positions):
 
     Notes
     -----
-    Shaw et al. 2018, equation 3, without the sum over the values.  The weights of keys that share a row are
+    Shaw et al. 2018 (arXiv 1803.02155), equation 3, without the sum over the values.  The weights of keys that share a row are
     added first, so that no (queries, keys, width) array arises.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> weights, table = np.array([[0.5, 0.25, 0.25]]), np.array([[-1.0], [0.0], [1.0]])
+    >>> shaw_values(weights, table, np.array([2]), np.arange(3))
+    array([[-0.75]])
     """
     xp = arrays.same_floats(weights=weights, table=table)
     clip = _shaw_clip(table)
@@ -353,9 +412,10 @@ def skew(x):
 
     Returns
     -------
-    Same kind and dtype, shape (..., length, length) : entry (i, j) is ``x[..., i, j - i + length - 1]``.  From the
-    narrow form keys that come later (j > i) have no product; their entries, which the published
-    procedure leaves filled with those of the next rows, are 0.  A causal mask has to hide them all the same.
+    Same kind and dtype, shape (..., length, length)
+        Entry (i, j) is ``x[..., i, j - i + length - 1]``.  From the narrow form keys that come later (j > i) have
+        no product; their entries, which the published procedure leaves filled with those of the next rows, are
+        0.  A causal mask has to hide them all the same.
 
     Raises
     ------
@@ -366,6 +426,14 @@ def skew(x):
     -----
     Huang et al. 2019 (arXiv 1809.04281), the skewing procedure, for the narrow form; tensor2tensor's
     ``_relative_position_to_absolute_position_unmasked`` for the wide one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> skew(np.arange(1, 10).reshape(3, 3))
+    array([[3, 0, 0],
+           [5, 6, 0],
+           [7, 8, 9]])
     """
     xp = arrays.namespace_of("x", x)
     n = x.shape[-2] if x.ndim > 1 else 0
@@ -426,6 +494,14 @@ def transformer_xl_scores(q, k, r, u, v, query_positions, key_positions, *, firs
     -----
     Dai et al. 2019 (arXiv 1901.02860), section 3.3, the second decomposition of the score (not numbered).  Each
     query is multiplied with each row of `r` once and the products are looked up.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, r, zero, i = np.eye(2), np.ones((3, 2)), np.zeros(2), np.arange(2)
+    >>> transformer_xl_scores(x, x, r, zero, zero, i, i, first_lag=-1, scale=1.0)
+    array([[2., 1.],
+           [1., 2.]])
     """
     xp = arrays.same_floats(q=q, k=k, r=r, u=u, v=v)
     _widths(q, k=(k, 2), r=(r, 2), u=(u, 1), v=(v, 1))
@@ -477,6 +553,13 @@ def kerple_bias(query_positions, key_positions, r1, r2, *, kind, dtype=None):
     Chi et al. 2022 (arXiv 2205.09921), logarithmic and power variant.  In these ranges the bias is a
     conditionally positive definite kernel of the positions: plus a constant, which softmax does not see, it is
     a dot product.  Gradients reach r1 and r2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> r1, r2 = np.array([1.0]), np.array([1.0])
+    >>> kerple_bias(np.array([8]), np.array([8, 7, 0]), r1, r2, kind="log").round(3)
+    array([[[ 0.   , -0.693, -2.197]]])
     """
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"kind is {kind!r}; allowed are 'log' (-r1·log(1 + r2·|τ|)) and 'power' (-r1·|τ|^r2)")
@@ -510,8 +593,8 @@ def fire_input(query_positions, key_positions, *, c, threshold, dtype=None):
 
     Returns
     -------
-    Same kind as the positions, shape (..., queries, keys) : 0 to 1 for keys that are not later than the query,
-    in a text of any length whose positions count from 0.
+    Same kind as the positions, shape (..., queries, keys)
+        0 to 1 for keys that are not later than the query, in a text of any length whose positions count from 0.
 
     Raises
     ------
@@ -521,6 +604,12 @@ def fire_input(query_positions, key_positions, *, c, threshold, dtype=None):
     Notes
     -----
     Li et al. 2024 (arXiv 2310.04418), which has τ, for causal attention; public implementations take |τ|.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> fire_input(np.array([4]), np.array([0, 2, 4]), c=1.0, threshold=2.0).round(3)
+    array([[1.   , 0.683, 0.   ]])
     """
     lag, xp, dtype = _lags(query_positions, key_positions, dtype)
     c, threshold = _setting(xp, "c", c, lag), _setting(xp, "threshold", threshold, lag)
@@ -534,16 +623,19 @@ def fire_bias(query_positions, key_positions, network, *, c, threshold, dtype=No
 
     Parameters
     ----------
-    query_positions, key_positions, c, threshold
+    query_positions, key_positions
         See `fire_input`.
     network : callable
         Takes (..., queries, keys, 1), the values of `fire_input`, and gives (..., queries, keys, heads).
+    c, threshold
+        See `fire_input`.
     dtype : float dtype of the library of the positions, 16 to 64 bits, optional
         What the network is given; float64 unless given.
 
     Returns
     -------
-    What the network gives, as (..., heads, queries, keys).
+    Same kind as the positions, shape (..., heads, queries, keys)
+        What the network gives, its last axis moved.
 
     Raises
     ------
@@ -553,6 +645,14 @@ def fire_bias(query_positions, key_positions, network, *, c, threshold, dtype=No
     Notes
     -----
     Li et al. 2024 (arXiv 2310.04418).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> two_heads = lambda y: y * np.array([-1.0, -2.0])
+    >>> fire_bias(np.array([4]), np.array([0, 2]), two_heads, c=1.0, threshold=2.0).round(3)[:, 0]
+    array([[-1.   , -0.683],
+           [-2.   , -1.365]])
     """
     if not callable(network):
         raise TypeError(f"network is {network!r}; allowed is a callable, (..., 1) to (..., heads)")
@@ -589,6 +689,13 @@ def alibi_score_mod(slopes, *, query_positions=None, key_positions=None, symmetr
     ------
     TypeError, ValueError
         Naming the argument, its value, and what is allowed.
+
+    Examples
+    --------
+    >>> import torch
+    >>> score_mod = alibi_score_mod(torch.tensor([0.5, 0.25]))
+    >>> score_mod(torch.tensor(1.0), 0, 1, 7, 5)     # head 1, query 7, key 5
+    tensor(0.5000)
     """
     arrays.flag("symmetric", symmetric)
     xp = _torch("slopes", slopes)
@@ -625,6 +732,14 @@ def t5_score_mod(table, *, max_distance=128, bidirectional=False, query_position
     ------
     TypeError, ValueError
         Naming the argument, its value, and what is allowed.
+
+    Examples
+    --------
+    >>> import torch
+    >>> score_mod = t5_score_mod(torch.arange(4.0)[:, None])     # four buckets, one head
+    >>> query, key = torch.tensor(9), torch.tensor(8)
+    >>> score_mod(torch.tensor(0.5), 0, 0, query, key)
+    tensor(1.5000)
     """
     xp = _torch("table", table)
     _t5_table(xp, table)

@@ -139,9 +139,8 @@ def angles(positions, frequencies, *, axes=None, fractional=False):
     Examples
     --------
     >>> import numpy as np
-    >>> angles(np.array([0, 7]), frequencies(4))
-    array([[0.  , 0.  ],
-           [7.  , 0.07]])
+    >>> angles(np.array([7]), frequencies(4))
+    array([[7.  , 0.07]])
     >>> angles(np.array([[0, 7], [5, 5]]), frequencies(4), axes=(0, 1))     # pair 0 by axis 0, pair 1 by axis 1
     array([[0.  , 0.05],
            [7.  , 0.05]])
@@ -322,10 +321,12 @@ def xpos(x, positions, *, role, layout, width=None, base=10000.0, frequencies=No
 
     Parameters
     ----------
-    x, positions, layout, width, base, frequencies
+    x, positions
         As for `rotate`; positions are integers.
     role : {"query", "key"}
         Queries are multiplied by ζ_k^((p - center)/scale_base), keys by its inverse.
+    layout, width, base, frequencies
+        As for `rotate`.
     center : int
         Position where nothing is scaled.  Scores do not depend on it, so long as queries and keys, cached
         ones too, share it: hence a fixed number.  Centers taken from the length of the text, as in

@@ -146,7 +146,7 @@ def execute(notebook, folder):
     from nbclient import NotebookClient
 
     env = {**os.environ, "POSLIB_STATIC": "1", "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
-    NotebookClient(notebook, timeout=TIMEOUT, kernel_name="python3", record_timing=False, store_widget_state=False,
+    NotebookClient(notebook, timeout=TIMEOUT, kernel_name="python3", record_timing=False, store_widget_state=False, coalesce_streams=True,
                    resources={"metadata": {"path": str(folder)}}).execute(env=env)
 
 

@@ -20,7 +20,25 @@ LAST_ROW = {"S1": (1, 45), "S2": (46, 112)}       # rows of the audit of the two
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim that held; displays itself as one line that can be linked to."""
+    """A claim that held; displays itself as one line that can be linked to.
+
+    Parameters
+    ----------
+    id, statement : str
+        As `claim` was given them.
+    bound : str
+        The bound as it is shown.
+    kind, source : str
+        As `claim` was given them.
+    rows : tuple of str
+        Rows of the audit that it decides.
+
+    Examples
+    --------
+    >>> held = claim("two-ones", "One and one are two.", 1 + 1, equals=2)
+    >>> held.bound, held.kind
+    ('= 2', 'checked')
+    """
 
     id: str
     statement: str
@@ -77,6 +95,13 @@ def claim(id, statement, value, *, below=None, above=None, between=None, equals=
         When the claim does not hold; the message has the value.
     ValueError
         For arguments that make no claim.
+
+    Examples
+    --------
+    >>> claim("two-ones", "One and one are two.", 1 + 1, equals=2)
+    verified: One and one are two. [= 2; checked]
+    >>> claim("near-pi", "22/7 is near π.", abs(22 / 7 - 3.14159), below=0.01)
+    verified: 22/7 is near π. [< 0.01; checked]
     """
     bounds = {"below": below, "above": above, "between": between, "equals": equals}
     given = [name for name, bound in bounds.items() if bound is not None]

@@ -13,12 +13,39 @@ HOME = Path(__file__).with_name("checkers")
 
 
 class Mistake(Exception):
-    """What a checker raises to say, in one sentence, what is wrong and why it is likely."""
+    """What a checker raises to say, in one sentence, what is wrong and why it is likely.
+
+    Parameters
+    ----------
+    message : str
+        The sentence; `check` shows it.
+
+    Examples
+    --------
+    >>> def above_two(answer):
+    ...     if answer <= 2:
+    ...         raise Mistake("Your number is not above 2.")
+    ...     return "Above 2."
+    >>> above_two(3)
+    'Above 2.'
+    """
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer to an answer; displays itself."""
+    """The answer to an answer; displays itself.
+
+    Parameters
+    ----------
+    accepted : bool
+    message : str
+        A sentence that says why.
+
+    Examples
+    --------
+    >>> Verdict(True, "Both rows agree.")
+    ✓ Accepted. Both rows agree.
+    """
 
     accepted: bool
     message: str
@@ -32,7 +59,18 @@ class Verdict:
 
 
 def chapters():
-    """Chapters that have checkers."""
+    """Chapters that have checkers.
+
+    Returns
+    -------
+    list of str
+        The first part of the names that `check` takes, sorted.
+
+    Examples
+    --------
+    >>> "collisions" in chapters()
+    True
+    """
     return sorted(p.stem for p in HOME.glob("[a-z]*.py"))
 
 
@@ -55,6 +93,13 @@ def check(exercise, answer):
     ------
     ValueError
         For an exercise that does not exist.
+
+    Examples
+    --------
+    >>> check("order_blindness/distinct_predictions", ...)
+    ✗ Not yet. Nothing to check yet: replace the dots by your answer.
+    >>> check("order_blindness/distinct_predictions", lambda tokens: len(set(tokens))).accepted
+    True
     """
     chapter, _, name = exercise.partition("/")
     module = importlib.import_module(f"poslib.teach.checkers.{chapter}") if chapter in chapters() else None
@@ -73,7 +118,30 @@ def check(exercise, answer):
 
 
 def array(got, shape, who):
-    """What an answer gave, as finite floats of this shape; `who` begins the sentence otherwise."""
+    """What an answer gave, as an array of a certain shape; for checkers.
+
+    Parameters
+    ----------
+    got : object
+        What the answer returned.
+    shape : tuple of int
+    who : str
+        How the sentence begins, as "Your function".
+
+    Returns
+    -------
+    numpy array, float64, shape `shape`, finite
+
+    Raises
+    ------
+    Mistake
+        For anything else, with a sentence about it.
+
+    Examples
+    --------
+    >>> array([1, 2], (2,), "Your function")
+    array([1., 2.])
+    """
     if got is None:
         raise Mistake(f"{who} gave None: is a return missing?")
     import numpy as np              # pages are built without it
@@ -86,7 +154,29 @@ def array(got, shape, who):
 
 
 def truth(got, asked):
-    """What an answer gave for what was asked, True or False."""
+    """What an answer gave to a yes-or-no question; for checkers.
+
+    Parameters
+    ----------
+    got : object
+        What the answer returned.
+    asked : str
+        What it was asked, for the sentence.
+
+    Returns
+    -------
+    bool
+
+    Raises
+    ------
+    Mistake
+        For anything but True and False.
+
+    Examples
+    --------
+    >>> truth(True, "a causal mask")
+    True
+    """
     import numpy as np
     if not isinstance(got, (bool, np.bool_)):
         raise Mistake(f"For {asked} your function gave {got!r}; it should give True or False.")

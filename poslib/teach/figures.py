@@ -22,12 +22,38 @@ JS = Path(__file__).with_name("js")
 
 
 def kinds():
-    """Names of the figures there are."""
+    """Names of the figures there are.
+
+    Returns
+    -------
+    list of str
+        Sorted.
+
+    Examples
+    --------
+    >>> "order" in kinds()
+    True
+    """
     return sorted(p.stem for p in JS.glob("[a-z]*.js") if p.stem != "core")
 
 
 def scripts(*names):
-    """The front end's JavaScript with the named figures (all of them unless named)."""
+    """The front end's JavaScript.
+
+    Parameters
+    ----------
+    *names : str
+        Figures that it shall draw; all of them unless named.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> len(scripts("order")) < len(scripts())
+    True
+    """
     helpers = sorted(p.stem for p in JS.glob("_*.js"))
     return "\n".join((JS / f"{name}.js").read_text("utf8") for name in ("core", *helpers, *(names or kinds())))
 
@@ -62,6 +88,16 @@ class Figure:
         One of `kinds()`.
     **state
         Starting values of its controls, by name; the others start at the figure's own.
+
+    Raises
+    ------
+    ValueError
+        For a kind, a control or a value that does not exist.
+
+    Examples
+    --------
+    >>> Figure("sinusoid-pair")
+    figure('sinusoid-pair')
     """
 
     def __init__(self, kind, **state):
@@ -82,7 +118,22 @@ class Figure:
         return f"figure({', '.join([repr(self.kind), *(f'{k}={v!r}' for k, v in self.state.items())])})"
 
     def compute(self):
-        """The numbers that the figure shows, as its JavaScript computes them."""
+        """The numbers that the figure shows, as its JavaScript computes them.
+
+        Returns
+        -------
+        dict
+
+        Raises
+        ------
+        ModuleNotFoundError
+            Where quickjs-ng is not installed.
+
+        Examples
+        --------
+        >>> sorted(Figure("order").compute())
+        ['after', 'apart', 'before', 'changed', 'embedding', 'layers', 'names', 'vocabulary', 'weights', 'words']
+        """
         return call("compute", self.kind, self.state)
 
     def _picture(self):
@@ -103,7 +154,17 @@ class Figure:
         return "".join(images) + f"<p>{html.escape(call('say', self.kind, self.state))}</p>"
 
     def html(self):
-        """The figure as HTML; in a live notebook with the script that moves it."""
+        """The figure as HTML; in a live notebook with the script that moves it.
+
+        Returns
+        -------
+        str
+
+        Examples
+        --------
+        >>> Figure("order").html()[:21]
+        '<pos-fig kind="order"'
+        """
         state = html.escape(json.dumps(self.state, sort_keys=True))
         tag = f'<pos-fig kind="{self.kind}" state="{state}">{self._picture()}</pos-fig>'
         return tag if is_static() else f"{tag}\n<script>{scripts(self.kind)}</script>"
@@ -115,6 +176,21 @@ class Figure:
         """The same figure with a `state` that Python can read, set and observe.
 
         While the book is made there is no kernel to answer, and the figure itself is returned.
+
+        Returns
+        -------
+        anywidget.AnyWidget
+            Its traits are `kind` and `state`.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            Where anywidget is not installed.
+
+        Examples
+        --------
+        >>> figure("order").widget().kind
+        'order'
         """
         return self if is_static() else _widget_class()(self)
 

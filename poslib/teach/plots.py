@@ -7,8 +7,9 @@ import io
 
 __all__ = ["COLOURS", "MARKERS", "Picture", "axes", "picture"]
 
-# Okabe and Ito's palette without its yellow, which is too pale on white. Lines differ by marker too.
+#: Okabe and Ito's palette without its yellow, which is too pale on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+#: Lines differ by marker too.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 STYLE = {
     "figure.facecolor": "white", "axes.facecolor": "white", "savefig.facecolor": "white",   # opaque: a dark page must not show through
@@ -29,6 +30,22 @@ def axes(columns=1, *, width=6.4, height=3.2, **options):
         Inches; 6.4 fills the page's column.
     **options
         For ``Figure.subplots``, such as ``sharey=True``.
+
+    Returns
+    -------
+    figure : matplotlib.figure.Figure
+    axes : matplotlib.axes.Axes, or an array of them
+
+    Raises
+    ------
+    ModuleNotFoundError
+        Where matplotlib is not installed.
+
+    Examples
+    --------
+    >>> fig, ax = axes(width=4.0)
+    >>> [round(float(inches), 1) for inches in fig.get_size_inches()]
+    [4.0, 3.2]
     """
     try:
         import matplotlib
@@ -43,7 +60,25 @@ def axes(columns=1, *, width=6.4, height=3.2, **options):
 
 
 class Picture:
-    """A finished matplotlib figure with the sentence that stands for it."""
+    """A finished matplotlib figure with the sentence that stands for it; displays itself.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+    alt : str
+        The figure's message in a sentence of at least five words, for those who do not see it.
+
+    Raises
+    ------
+    ValueError
+        For an `alt` that says nothing.
+
+    Examples
+    --------
+    >>> fig, ax = axes()
+    >>> Picture(fig, "An empty frame, with no line.")
+    Picture: An empty frame, with no line.
+    """
 
     def __init__(self, figure, alt):
         if not isinstance(alt, str) or len(alt.split()) < 5:
@@ -71,6 +106,22 @@ def picture(figure, alt):
     ----------
     figure : matplotlib.figure.Figure
     alt : str
-        The figure's message in a sentence, for those who do not see it.
+        The figure's message in a sentence of at least five words, for those who do not see it.
+
+    Returns
+    -------
+    Picture
+
+    Raises
+    ------
+    ValueError
+        For an `alt` that says nothing.
+
+    Examples
+    --------
+    >>> fig, ax = axes()
+    >>> line = ax.plot([0, 1], [0, 1])
+    >>> picture(fig, "A line that rises from zero.")
+    Picture: A line that rises from zero.
     """
     return Picture(figure, alt)
