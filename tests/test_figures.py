@@ -383,7 +383,7 @@ def test_the_stored_form_is_small_and_reproducible(monkeypatch):
 
 
 def test_every_figure_of_the_book_is_tested_here():
-    assert set(figures_in_pages()) <= {"collisions", "learned-table", "loss-by-length", "order", "prefix", "relative-bias", "sinusoid-pair"}, "write a test that compares the new figure's numbers with poslib"
+    assert set(figures_in_pages()) <= {"collisions", "learned-table", "loss-by-length", "order", "prefix", "relative-bias", "rope-pair", "rope-sign", "sinusoid-pair"}, "write a test that compares the new figure's numbers with poslib"
     assert set(figures.kinds()) == set(figures_in_pages()), "a figure that no page shows"
 
 
