@@ -39,7 +39,7 @@
         (Math.abs(way) >= 2 * Math.PI ? `<circle cx="${cx}" cy="${cy}" r="${r}" stroke="${INK}" stroke-opacity=".6" stroke-width="1.5"/>` : '') +
         (s.lag ? `<path d="M ${on(from)} A ${r} ${r} 0 ${big} ${way > 0 ? 0 : 1} ${on(c.turned)}" stroke="${INK}" stroke-opacity=".6" stroke-width="2.5"/>` : '') +
         hand(from, ORANGE, '', 'opacity=".35"') + hand(s.key * RAD, BLUE, 'stroke-dasharray="7 4"') + hand(c.turned, ORANGE, '') +
-        name(s.key * RAD, 'k', R + 16) + name(from, 'q', 60) + name(c.turned, 'q turned', R + 20) +
+        name(s.key * RAD, 'k', R + 16) + (Math.cos(way) < 0.85 ? name(from, 'q', R + 16) : '') + name(c.turned, 'q turned', R + (Math.cos(c.turned - s.key * RAD) > 0.93 ? 34 : 20)) +
         text(6, H - 8, `q turned by ${fixed(way, 2).replace('-', '−')} rad`, 'font-size="12"');
 
       const W = 380, left = 34, right = W - 8, mid = 128, tall = 78;
