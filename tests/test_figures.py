@@ -267,7 +267,9 @@ def test_rope_sign_computes_what_poslib_computes(state):
         assert f"{value:+.3f}".replace("-", "−") in said or abs(value) < 5e-4
     dial, plot = figures.call("draw", "rope-sign", state)
     tips = re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="6"', dial)
-    np.testing.assert_allclose([float(v) for v in tips[-1]], [132 + 88 * shown[0], 122 - 88 * shown[1]], atol=0.006)
+    np.testing.assert_allclose([float(v) for v in tips[-1]], [132 + 74 * shown[0], 122 - 74 * shown[1]], atol=0.006)
+    [angle] = re.findall(r"from k to q turned: (−?[\d.]+) rad", dial)          # its cosine is the score
+    assert abs(math.cos(float(angle.replace("−", "-"))) - (rows if s["reading"] == "rows" else columns)) < 0.006
     dots = re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="6"', plot)
     np.testing.assert_allclose([float(y) for _, y in dots], [128 - 78 * rows, 128 - 78 * columns], atol=0.006)
 

@@ -1,5 +1,6 @@
 /* rope-sign: a query and a key of any direction, and the score over the lag by two conventions:
- * the same matrices applied to columns (the book) and to rows. */
+ * the same matrices applied to columns (the book) and to rows. Only the query is turned, by the lag: the score is the
+ * cosine of the angle from the key to the turned query. */
 (function (F) {
   'use strict';
   const { ORANGE, BLUE, INK, fixed, panel, line, text } = F.tools;
@@ -24,23 +25,24 @@
       const c = this.compute(s);
       return `At lag ${String(s.lag).replace('-', '−')} the score is ${signed(c.columns)} when the matrices act on columns, as in this book, and ${signed(c.rows)} when the same ones act on rows. ` +
         (c.blind ? `Query and key ${(s.query - s.key) % 360 === 0 ? 'point the same way' : 'are opposite'}: both curves are one, and no test with these two sees the sign.` :
-          s.lag ? 'The curves are each other’s mirror images.' : 'At lag 0 they meet: nothing has been turned.');
+          s.lag ? 'The curves are each other’s mirror images, left and right of lag 0.' : 'At lag 0 they meet: nothing has been turned.');
     },
     panels(s) {
-      const c = this.compute(s), R = 88, cx = 132, cy = 122, H = 256;
+      const c = this.compute(s), R = 74, cx = 132, cy = 122, H = 256;
       const x = (a, r = R) => cx + r * Math.cos(a), y = (a, r = R) => cy - r * Math.sin(a);
       const hand = (a, colour, dash, more = '') => line(cx, cy, x(a), y(a), `stroke="${colour}" stroke-width="3" ${dash} ${more}`) +
         `<circle cx="${fixed(x(a))}" cy="${fixed(y(a))}" r="6" fill="${colour}" ${more}/>`;
       const name = (a, t, r) => text(x(a, r), y(a, r) + 4, t, 'text-anchor="middle" font-style="italic"');
-      const from = s.query * RAD, way = c.turned - from, r = 38, big = Math.abs(way) % (2 * Math.PI) > Math.PI ? 1 : 0;
+      const from = s.query * RAD, key = s.key * RAD, way = c.turned - key, r = 38, big = Math.abs(way) % (2 * Math.PI) > Math.PI ? 1 : 0;
+      const near = (a, b) => Math.cos(a - b) > 0.9;
       const on = (a) => `${fixed(x(a, r))} ${fixed(y(a, r))}`;
       const dial = `<circle cx="${cx}" cy="${cy}" r="${R}" stroke="${INK}" stroke-opacity=".45" stroke-width="1.5"/>` +
         line(cx - R, cy, cx + R, cy, `stroke="${INK}" stroke-opacity=".25"`) + line(cx, cy - R, cx, cy + R, `stroke="${INK}" stroke-opacity=".25"`) +
         (Math.abs(way) >= 2 * Math.PI ? `<circle cx="${cx}" cy="${cy}" r="${r}" stroke="${INK}" stroke-opacity=".6" stroke-width="1.5"/>` : '') +
-        (s.lag ? `<path d="M ${on(from)} A ${r} ${r} 0 ${big} ${way > 0 ? 0 : 1} ${on(c.turned)}" stroke="${INK}" stroke-opacity=".6" stroke-width="2.5"/>` : '') +
-        hand(from, ORANGE, '', 'opacity=".35"') + hand(s.key * RAD, BLUE, 'stroke-dasharray="7 4"') + hand(c.turned, ORANGE, '') +
-        name(s.key * RAD, 'k', R + 16) + (Math.cos(way) < 0.85 ? name(from, 'q', R + 16) : '') + name(c.turned, 'q turned', R + (Math.cos(c.turned - s.key * RAD) > 0.93 ? 34 : 20)) +
-        text(6, H - 8, `q turned by ${fixed(way, 2).replace('-', '−')} rad`, 'font-size="12"');
+        (way ? `<path d="M ${on(key)} A ${r} ${r} 0 ${big} ${way > 0 ? 0 : 1} ${on(c.turned)}" stroke="${INK}" stroke-opacity=".6" stroke-width="2.5"/>` : '') +
+        hand(from, ORANGE, '', 'opacity=".35"') + hand(key, BLUE, 'stroke-dasharray="7 4"') + hand(c.turned, ORANGE, '') +
+        name(key, near(from, key) ? 'k, q' : 'k', R + 16) + (near(from, key) || near(from, c.turned) ? '' : name(from, 'q', R + 16)) + name(c.turned, 'q turned', R + (near(c.turned, key) ? 34 : 20)) +
+        text(6, H - 8, `from k to q turned: ${fixed(way, 2).replace('-', '−')} rad`, 'font-size="12"');
 
       const W = 380, left = 34, right = W - 8, mid = 128, tall = 78;
       const px = (lag) => left + (right - left) * (lag + FAR) / (2 * FAR), py = (v) => mid - tall * v, apart = (s.query - s.key) * RAD;
@@ -56,7 +58,7 @@
         `<polyline points="${curve(1)}" stroke="${ORANGE}" stroke-width="2.5"/><polyline points="${curve(-1)}" stroke="${BLUE}" stroke-width="2.5" stroke-dasharray="7 4"/>` +
         dot(c.rows, BLUE) + dot(c.columns, ORANGE);
       return [
-        panel(264, H, `A circle: the key at ${s.key} degrees, the query at ${s.query} degrees turned by ${fixed(way, 2)} radians.`, dial),
+        panel(264, H, `A circle: the key at ${s.key} degrees, the query at ${s.query} degrees turned by ${fixed(c.turned - from, 2)} radians.`, dial),
         panel(W, H, `Two curves over the lag, ${c.blind ? 'one and the same here' : 'mirror images of each other'}; at lag ${s.lag} they are ${fixed(c.columns, 3)} and ${fixed(c.rows, 3)}.`, plot),
       ];
     },
