@@ -32,16 +32,17 @@
       const x = (a, r = R) => cx + r * Math.cos(a), y = (a, r = R) => cy - r * Math.sin(a);
       const hand = (a, colour, dash, more = '') => line(cx, cy, x(a), y(a), `stroke="${colour}" stroke-width="3" ${dash} ${more}`) +
         `<circle cx="${fixed(x(a))}" cy="${fixed(y(a))}" r="6" fill="${colour}" ${more}/>`;
-      const name = (a, t, r) => text(x(a, r), y(a, r) + 4, t, 'text-anchor="middle" font-style="italic"');
+      const name = (a, t, r, aside = 0) => text(x(a, r), y(a, r) + 4 + aside, t, 'text-anchor="middle" font-style="italic"');
       const from = s.query * RAD, key = s.key * RAD, way = c.turned - key, r = 38, big = Math.abs(way) % (2 * Math.PI) > Math.PI ? 1 : 0;
       const near = (a, b) => Math.cos(a - b) > 0.9;
+      const below = Math.abs(Math.cos(key)) < 0.6 ? Math.sin(key) < 0 : Math.sin(c.turned) < Math.sin(key);       // q turned, from k
       const on = (a) => `${fixed(x(a, r))} ${fixed(y(a, r))}`;
       const dial = `<circle cx="${cx}" cy="${cy}" r="${R}" stroke="${INK}" stroke-opacity=".45" stroke-width="1.5"/>` +
         line(cx - R, cy, cx + R, cy, `stroke="${INK}" stroke-opacity=".25"`) + line(cx, cy - R, cx, cy + R, `stroke="${INK}" stroke-opacity=".25"`) +
         (Math.abs(way) >= 2 * Math.PI ? `<circle cx="${cx}" cy="${cy}" r="${r}" stroke="${INK}" stroke-opacity=".6" stroke-width="1.5"/>` : '') +
         (way ? `<path d="M ${on(key)} A ${r} ${r} 0 ${big} ${way > 0 ? 0 : 1} ${on(c.turned)}" stroke="${INK}" stroke-opacity=".6" stroke-width="2.5"/>` : '') +
         hand(from, ORANGE, '', 'opacity=".35"') + hand(key, BLUE, 'stroke-dasharray="7 4"') + hand(c.turned, ORANGE, '') +
-        name(key, near(from, key) ? 'k, q' : 'k', R + 16) + (near(from, key) || near(from, c.turned) ? '' : name(from, 'q', R + 16)) + name(c.turned, 'q turned', R + (near(c.turned, key) ? 34 : 20)) +
+        name(key, near(from, key) ? 'k, q' : 'k', R + (near(from, key) ? 22 : 16)) + (near(from, key) || near(from, c.turned) ? '' : name(from, 'q', R + 16)) + name(c.turned, 'q turned', R + 20, near(c.turned, key) ? (below ? 14 : -14) : 0) +
         text(6, H - 8, `from k to q turned: ${fixed(way, 2).replace('-', '−')} rad`, 'font-size="12"');
 
       const W = 380, left = 34, right = W - 8, mid = 128, tall = 78;
