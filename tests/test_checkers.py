@@ -165,6 +165,110 @@ def test_a_far_test_may_use_arrays():
     assert check("extrapolation/far_test", (needle, lambda t: int(t[t < 16][0]))).accepted
 
 
+# ---- chapter 08 -----------------------------------------------------------------------------------
+
+def wrong_rope_derivation():
+    """Likely wrong answers of chapter 08, and what the checker must say."""
+    def turn(x, p, angle=lambda k, d: 1e4 ** (-2 * k / d), sign=1):
+        d = len(x)
+        z = (x[::2] + 1j * x[1::2]) * np.exp(sign * 1j * p * angle(np.arange(d // 2), d))
+        return np.stack([z.real, z.imag], axis=1).ravel()
+
+    def half(x, p):
+        order = np.argsort(np.r_[0:len(x):2, 1:len(x):2])
+        return turn(x[order], p)[np.argsort(order)]
+
+    def overwritten(x, p):
+        x = x.copy()
+        angle = p * 1e4 ** (-np.arange(0, len(x), 2) / len(x))
+        x[::2] = x[::2] * np.cos(angle) - x[1::2] * np.sin(angle)
+        x[1::2] = x[::2] * np.sin(angle) + x[1::2] * np.cos(angle)
+        return x
+
+    def in_place(x, p):
+        x[:] = turn(x, p)
+        return x
+
+    def flip(*rows):
+        def mirror(W):
+            W = W.copy()
+            for part in rows:
+                W[part] *= -1
+            return W
+        return mirror
+
+    def maps(swap=False, alone=False, wrong_side=False, same=False, raw=False):
+        def two_maps(G0, G1):
+            X, power = np.linalg.solve(G0, G1), np.linalg.matrix_power
+            if raw:
+                X = G1
+            if wrong_side:
+                X = G1 @ np.linalg.inv(G0)
+            s, left = -1 if swap else 1, np.eye(len(G0)) if alone else G0
+            return lambda p: (left @ power(X, s * p)).T, lambda p: power(X, p if same else -s * p)
+        return two_maps
+
+    def loops(G0, G1):
+        X = np.linalg.solve(G0, G1)
+
+        def repeated(M, start):
+            def f(p):
+                now = start
+                for _ in range(p):
+                    now = M @ now
+                return now
+            return f
+        return repeated(X.T, G0.T), repeated(np.linalg.inv(X), np.eye(len(G0)))
+
+    def no_transpose(on_X):
+        def two_maps(G0, G1):
+            X, power = np.linalg.solve(G0, G1), np.linalg.matrix_power
+            return lambda p: power(X, p) @ G0.T if on_X else G0 @ power(X, p), lambda p: power(X, -p)
+        return two_maps
+
+    def mirror_in_place(W):
+        W[1::2] *= -1
+        return W
+
+    cosines = lambda O: np.linalg.eigvalsh(O + O.T) / 2 * (1 + 1e-15)  # noqa: E731
+    signs = lambda n: np.where(np.arange(n) % 2, -1, 1)  # noqa: E731
+
+    return [
+        ("turn_one", lambda x, p: turn(x, p, sign=-1), "clockwise"), ("turn_one", half, "k + d/2"), ("turn_one", overwritten, "overwritten"), ("turn_one", in_place, "new array"),
+        ("turn_one", lambda x, p: turn(x, p, lambda k, d: 1e4 ** (-k / d)), "−k/d"), ("turn_one", lambda x, p: turn(x, p, lambda k, d: 1e4 ** (-2 * (k + 1) / d)), "count from 1"),
+        ("turn_one", lambda x, p: turn(x, p, lambda k, d: 1e4 ** (2 * k / d)), "minus of the exponent"), ("turn_one", lambda x, p: turn(x, p, lambda k, d: k * 0 + 1.0), "own ω_k"),
+        ("turn_one", lambda x, p: turn(x, p, lambda k, d: 1e4 ** (-4 * k / d)), "twice as steep"), ("turn_one", lambda x, p: x[::2] + 1j * x[1::2], "complex"),
+        ("turn_one", lambda x, p: turn(x, abs(p)), "sign of p is lost"), ("turn_one", lambda x, p: turn(x.astype(np.float32), np.float32(p)).astype(np.float32), "float32"),
+        ("turn_one", lambda x, p: np.r_[turn(x, p)[::2], turn(x, p)[1::2]], "out of order"),
+        ("needed_score", lambda n, s: np.log(n * (1 - s) / s), "one of the n"), ("needed_score", lambda n, s: np.log((n - 1) / s), "sum below the line"),
+        ("needed_score", lambda n, s: np.log((n - 1) * s / (1 - s)), "the others that get it"), ("needed_score", lambda n, s: (n - 1) * (1 - s) / s, "logarithm"),
+        ("needed_score", lambda n, s: np.log2((n - 1) * (1 - s) / s), "base 2"), ("needed_score", lambda n, s: np.log10((n - 1) * (1 - s) / s), "base 10"),
+        ("needed_score", lambda n, s: np.log((1 - s) / s), "how many they are"), ("needed_score", lambda n, s: -np.log((n - 1) * (1 - s) / s), "reversed"),
+        ("mirror", lambda W: W, "as it was"), ("mirror", mirror_in_place, "new array"),
+        ("mirror", lambda W: W * signs(W.shape[1]), "F W."), ("mirror", lambda W: signs(len(W))[:, None] * W * signs(W.shape[1]), "F W F"), ("mirror", lambda W: -W, "did not change"), ("mirror", flip(slice(None, None, 4)), "Which channel"),
+        ("mirror", lambda W: W[::-1] * np.arange(1, len(W) + 1)[:, None], "lag 0"), ("mirror", flip([0, 1]), "cancels"),
+        ("angles_of", lambda O: np.sort(np.angle(np.linalg.eigvals(O))), "negative"), ("angles_of", lambda O: np.sort(np.abs(np.angle(np.linalg.eigvals(O))))[::-1], "smallest comes first"),
+        ("angles_of", lambda O: np.linalg.eigvalsh(O + O.T) / 2, "cosines"), ("angles_of", lambda O: np.zeros(3), "shape"),
+        ("angles_of", lambda O: np.sort(np.arccos(cosines(O))), "nan at place"),
+        ("two_maps", maps(swap=True), "wrong sign"), ("two_maps", maps(wrong_side=True), "commute"), ("two_maps", maps(same=True), "i = j"),
+        ("two_maps", maps(alone=True), "powers alone"), ("two_maps", maps(raw=True), "G(1) itself"), ("two_maps", maps(raw=True, alone=True), "G(1) itself"),
+        ("two_maps", loops, "negative p"), ("two_maps", no_transpose(True), "transpose on X"), ("two_maps", no_transpose(False), "transpose of the one"), ("two_maps", lambda a, b: (a, b), "two functions"),
+    ]
+
+
+@pytest.mark.parametrize("name, answer, said", wrong_rope_derivation(), ids=lambda x: x if isinstance(x, str) else "")
+def test_wrong_answers_of_chapter_08_are_named(name, answer, said):
+    got = check(f"rope_derivation/{name}", answer)
+    assert not got.accepted and said in got.message, got.message
+
+
+def test_right_answers_of_chapter_08_may_take_other_ways():
+    swapped = lambda W: W.reshape(-1, 2, W.shape[1])[:, ::-1].reshape(W.shape)  # noqa: E731
+    for name, answer in [("mirror", swapped), ("angles_of", lambda O: np.sort(np.arccos(np.clip(np.linalg.eigvalsh(O + O.T) / 2, -1, 1)))),
+                         ("two_maps", lambda a, b: (lambda p: np.linalg.matrix_power(b @ np.linalg.inv(a), p).T, lambda p: np.linalg.matrix_power(b @ np.linalg.inv(a), -p) @ a))]:
+        assert check(f"rope_derivation/{name}", answer).accepted, check(f"rope_derivation/{name}", answer).message
+
+
 # ---- chapter 09 -----------------------------------------------------------------------------------
 
 def wrong_frequencies():

@@ -15,6 +15,7 @@ from poslib.attention import attention, causal_mask, softmax
 from poslib.collisions import collision_counts, distance, merged_positions, nearest_lag, rounded
 from poslib.lab import atlas, learned_positions
 from poslib.lab.pretrained import MINILM, installed
+from poslib.rotary import rotate
 from poslib.teach import figure, figures
 
 CHAPTER = "book/01-order-blindness.html"
@@ -225,6 +226,54 @@ def test_sinusoid_pair_does_not_draw_waves_it_cannot_show():
     assert "1,304 turns: too many to draw" in fast and "<polyline" not in fast and slow.count("<polyline") == 2
 
 
+@pytest.mark.parametrize("state", [{}, {"i": 4, "j": 10}, {"i": 0, "j": 0, "omega": 1.0}, {"i": 32, "j": 1, "omega": 0.95, "shift": 32}, {"i": 3, "j": 30, "omega": 0.05, "shift": 7}])
+
+
+def test_rope_pair_computes_what_poslib_computes(state):
+    s = {"i": 10, "j": 4, "omega": 0.35, "shift": 0, **state}
+    got, said = figure("rope-pair", **state).compute(), figures.call("say", "rope-pair", state)
+    places = np.array([s["i"] + s["shift"], s["j"] + s["shift"]])
+    turned = rotate(np.array([[1.0, 0], [1.0, 0]]), places, layout="interleaved", frequencies=np.array([s["omega"]]))
+    np.testing.assert_allclose([[got[n]["x"], got[n]["y"]] for n in ("query", "key")], turned, atol=1e-12)
+    score = float(turned[0] @ turned[1])
+    assert abs(got["score"] - score) < 1e-12 and got["lag"] == s["i"] - s["j"]
+    assert f"= {score:.3f}".replace("-", "−") in said and ("Both moved" in said) == (s["shift"] > 0)
+    assert ("behind" in said) == (got["lag"] < 0)
+    unmoved = figure("rope-pair", **{**state, "shift": 0}).compute()
+    assert abs(unmoved["score"] - score) < 1e-12, "moving both changes nothing"
+    dial, plot = figures.call("draw", "rope-pair", state)
+    tips = [[float(v) for v in tip] for tip in re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="6"', dial)]
+    np.testing.assert_allclose(tips, [[130 + 92 * x, 122 - 92 * y] for x, y in turned[::-1]], atol=0.006)
+    [point] = re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="6"', plot)
+    np.testing.assert_allclose([float(v) for v in point], [34 + 338 * (got["lag"] + 32) / 64, 122 - 84 * score], atol=0.006)
+
+
+@pytest.mark.parametrize("state", [{}, {"reading": "rows"}, {"query": 45, "key": 45, "lag": -5}, {"query": 30, "key": -150, "lag": 9, "omega": 1.0, "reading": "rows"},
+                                   {"query": -75, "key": 20, "lag": 16, "omega": 0.9}, {"lag": 0, "query": 100}])
+
+
+def test_rope_sign_computes_what_poslib_computes(state):
+    s = {"query": 0, "key": 90, "lag": 6, "omega": 0.35, "reading": "columns", **state}
+    got, said = figure("rope-sign", **state).compute(), figures.call("say", "rope-sign", state)
+    q, k = (np.array([[math.cos(math.radians(s[n])), math.sin(math.radians(s[n]))]]) for n in ("query", "key"))
+    turn = lambda x, p, back=False: rotate(x, np.array([p]), layout="interleaved", frequencies=np.array([s["omega"]]), inverse=back)  # noqa: E731
+    columns, rows = ((turn(q, 20 + s["lag"], back) @ turn(k, 20, back).T).item() for back in (False, True))    # a row times the same matrix turns back
+    np.testing.assert_allclose([got["columns"], got["rows"]], [columns, rows], atol=1e-12)
+    shown = turn(q, s["lag"], s["reading"] == "rows")[0]
+    np.testing.assert_allclose([math.cos(got["turned"]), math.sin(got["turned"])], shown, atol=1e-12)
+    blind = abs(q[0, 0] * k[0, 1] - q[0, 1] * k[0, 0]) < 1e-9
+    assert got["blind"] == blind == ("no test with these two sees the sign" in said) and (not blind or abs(columns - rows) < 1e-12)
+    for value in (columns, rows):
+        assert f"{value:+.3f}".replace("-", "−") in said or abs(value) < 5e-4
+    dial, plot = figures.call("draw", "rope-sign", state)
+    tips = re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="6"', dial)
+    np.testing.assert_allclose([float(v) for v in tips[-1]], [132 + 74 * shown[0], 122 - 74 * shown[1]], atol=0.006)
+    [angle] = re.findall(r"from k to q turned: (−?[\d.]+) rad", dial)          # its cosine is the score
+    assert abs(math.cos(float(angle.replace("−", "-"))) - (rows if s["reading"] == "rows" else columns)) < 0.006
+    dots = re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="6"', plot)
+    np.testing.assert_allclose([float(y) for _, y in dots], [128 - 78 * rows, 128 - 78 * columns], atol=0.006)
+
+
 def test_a_range_may_depend_on_another_control():
     """The last pair depends on the width; a narrower width brings the pair back into range."""
     complete = lambda **s: figures.call("complete", "sinusoid-pair", s)["pair"]  # noqa: E731
@@ -416,7 +465,7 @@ def test_the_stored_form_is_small_and_reproducible(monkeypatch):
 
 
 def test_every_figure_of_the_book_is_tested_here():
-    assert set(figures_in_pages()) <= {"collisions", "learned-table", "loss-by-length", "order", "prefix", "relative-bias", "rotary-spectrum", "sinusoid-pair"}, "write a test that compares the new figure's numbers with poslib"
+    assert set(figures_in_pages()) <= {"collisions", "learned-table", "loss-by-length", "order", "prefix", "relative-bias", "rope-pair", "rope-sign", "rotary-spectrum", "sinusoid-pair"}, "write a test that compares the new figure's numbers with poslib"
     assert set(figures.kinds()) == set(figures_in_pages()), "a figure that no page shows"
 
 
@@ -594,27 +643,31 @@ def test_widget_state_is_pythons_too(monkeypatch):
     assert seen == [{"sentence": "short", "order": [0, 1, 2], "mask": True, "layers": 3}]
 
 
-def test_a_slider_of_python_and_the_figure_follow_each_other(monkeypatch):
-    """The cell of chapter 04 that ties them, run as a live notebook would."""
+@pytest.mark.parametrize("chapter, name, control, start, other, left_alone, extra", [
+    ("04-sinusoids", "clock", "shift", {"shift": 12, "others": True}, {"pair": 2}, ("position", 18), (-20, 7)),
+    ("08-rope-derivation", "dial", "shift", {}, {"omega": 0.5}, ("i", 10), (20, 7)),
+])
+def test_a_slider_of_python_and_the_figure_follow_each_other(monkeypatch, chapter, name, control, start, other, left_alone, extra):
+    """The cells of chapters 04 and 08 that tie them, run as a live notebook would."""
     import nbformat
     pytest.importorskip("ipywidgets")
     monkeypatch.delenv("POSLIB_STATIC", raising=False)
-    notebook = nbformat.read(Path(__file__).parent.parent / "book" / "04-sinusoids.ipynb", as_version=4)
+    notebook = nbformat.read(Path(__file__).parent.parent / "book" / f"{chapter}.ipynb", as_version=4)
     [cell] = [c for c in notebook.cells if c.cell_type == "code" and ".widget()" in c.source]
     space = {"figure": figure}
     exec(cell.source, space)
-    slider, clock, shown = space["slider"], space["clock"], space["shown"]
-    assert slider.value == clock.state["shift"] == 12 and slider in shown.children and clock in shown.children
-    slider.value = -20                                          # Python moves the figure
-    assert clock.state["shift"] == -20 and clock.state["position"] == 18
-    clock.state = {**clock.state, "shift": 7, "pair": 2}        # the reader moves the figure
-    assert slider.value == 7 and clock.state["pair"] == 2
-    lowest, highest = (complete["shift"] for complete in (figures.call("complete", "sinusoid-pair", {"shift": s}) for s in (-999, 999)))
+    slider, fig, shown = space["slider"], space[name], space["shown"]
+    assert slider.value == fig.state[control] == start.get(control, 0) and slider in shown.children and fig in shown.children
+    slider.value = extra[0]                                     # Python moves the figure
+    assert fig.state[control] == extra[0] and fig.state[left_alone[0]] == left_alone[1]
+    fig.state = {**fig.state, control: extra[1], **other}       # the reader moves the figure
+    assert slider.value == extra[1] and {**fig.state, **other} == fig.state
+    lowest, highest = (figures.call("complete", fig.kind, {control: s})[control] for s in (-999, 999))
     assert (slider.min, slider.max) == (lowest, highest), "neither cuts off what the other shows"
     monkeypatch.setenv("POSLIB_STATIC", "1")
     space = {"figure": figure}
     exec(cell.source, space)
-    assert space["shown"].state == {"shift": 12, "others": True} and "slider" not in space
+    assert space["shown"].state == start and "slider" not in space
 
 
 def test_finite_numbers_only():

@@ -149,7 +149,8 @@ def test_launch_and_edit_buttons_point_at_files_in_git():
 def test_a_mistake_can_be_reported_from_every_page(path):
     import yaml
     url = yaml.safe_load((ROOT / "_config.yml").read_text("utf8"))["repository"]["url"]
-    assert soup(path).select_one("p.report a")["href"].startswith(f"{url}/issues/new?title=Mistake")
+    link = soup(path).select_one("p.report a")["href"]
+    assert link.startswith(f"{url}/issues/new?title=Mistake") and not set("<>") & set(unquote(link)), "the title is text, without tags"
 
 
 @pytest.mark.parametrize("path", CONTENT)

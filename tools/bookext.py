@@ -143,7 +143,8 @@ def finish_page(app, pagename, templatename, context, doctree):
         context["body"] = re.sub(r'(?<=proved: )<a href="#([\w-]+)">[^<]*</a>', name_theorem, body)
     if pagename.startswith("book/"):
         url = app.config.html_theme_options["repository_url"]
-        title = quote(f"Mistake on the page “{context.get('title', pagename)}”")
+        name = html.unescape(re.sub(r"<[^>]*>", "", context.get("title", pagename)))
+        title = quote(f"Mistake on the page “{name}”")
         context["body"] += f'<p class="report"><a href="{url}/issues/new?title={title}">Report a mistake on this page</a></p>'
     for group in context.get("header_buttons", []):
         for button in group.get("buttons", [group]):
