@@ -308,6 +308,12 @@ def wrong_frequencies():
         ("xpos_pair", lambda q, k, i, j, w, z, B: damped(q, k.conj(), i - j, w, z**((i - j) / B)), "conjugate"),
         ("xpos_pair", lambda q, k, i, j, w, z, B: damped(q, k, i - j, w, z ** float(i - j)), "by ζ in B tokens"),
         ("xpos_pair", lambda q, k, i, j, w, z, B: q * k, "one number"),
+        ("xpos_pair", lambda q, k, i, j, w, z, B: damped(q, k, i - j, w, z**((i - j) / 512)), "not always 512"),
+        ("xpos_pair", lambda q, k, i, j, w, z, B: damped(q, k, i - j, w, z**((i - j) // B)), "rounds"),
+        ("key_for_lag", lambda q, r, w: turned(q, -r, w, adjacent=True), "2k and 2k + 1"),
+        ("key_for_lag", lambda q, r, w: turned(q, r, w).reshape(2, -1).T.ravel(), "in the query and in the key"),
+        ("key_for_lag", lambda q, r, w: q * w, "broadcast"), ("fails_at", lambda w, n: w + np.ones(3), "broadcast"),
+        ("unfinished", lambda w, n: int((turns(w, n) < 1).sum()), "For p-RoPE"),
     ]
 
 

@@ -406,7 +406,7 @@ def test_loss_by_length_shows_the_stored_losses(state):
         assert (f"In blocks {best['block']} reads better, sliding {best['sliding']} does." in said) == (best["block"] != best["sliding"])
 
 
-@pytest.mark.parametrize("state", [{}, {"content": "random", "lag": 0}, {"base": "500000", "content": "aimed", "lag": 777, "trained": "8192"}, {"width": "16", "base": "100", "lag": 4096},
+@pytest.mark.parametrize("state", [{}, {"content": "random", "lag": 0}, {"base": "500000", "content": "aimed", "lag": 777, "trained": "8192"}, {"width": "16", "base": "100", "lag": 4096}, {"content": "aimed", "lag": 8000},
                                    {"share": "0.5", "content": "random"}, {"share": "0.25", "width": "256", "base": "10000000", "trained": "131072"}, {"share": "0.75", "content": "aimed", "lag": 31}])
 def test_rotary_spectrum_computes_what_poslib_computes(state):
     got, said = figure("rotary-spectrum", **state).compute(), figures.call("say", "rotary-spectrum", state)
@@ -430,7 +430,10 @@ def test_rotary_spectrum_computes_what_poslib_computes(state):
         each = (Q * k).reshape(len(lags), 2, n).sum(1) / a.sum()
         np.testing.assert_allclose(parts, np.stack([each[:, g].sum(1) for g in groups], axis=1), atol=1e-10)
     assert (s["content"] == "random") != (np.ptp(a) == 0)
-    assert s["content"] != "aimed" or abs(sum(got["marked"]) - 1) < 1e-12
+    drawn = dict(zip(got["lags"], np.sum(got["curves"], axis=1)))
+    assert abs(drawn[lag] - sum(got["marked"])) < 1e-12, "the dot is on the curve"
+    if s["content"] == "aimed":
+        assert abs(drawn[777] - 1) < 1e-12 and max(drawn, key=drawn.get) == 777 and (lag == 777 or sum(got["marked"]) < 1 - 1e-3)
     total = sum(got["marked"])
     assert f"{groups[0].sum()} pairs finish a turn, {groups[1].sum()} do not" in said and f"the score is {total:.3f}".replace("-0.000", "0.000") in said
     assert ("never move" in said) == bool(groups[2].sum())

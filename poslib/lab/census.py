@@ -20,10 +20,10 @@ FILE = Path(__file__).parent / "data" / "census.json"
 FIELDS = {
     "head_width": "channels of a query or key in one head",
     "rotary_width": "channels of them that turn",
-    "base": "of the ladder of frequencies, before any extension",
+    "base": "of the ladder of frequencies, before any rescaling",
     "rope_type": "default, or the method of extension (chapter 13), or proportional",
     "layout": "half or interleaved, as the source's code pairs the channels",
-    "trained_length": "tokens of a training window at this base, before any extension",
+    "trained_length": "tokens of a training window at this base, before any rescaling of the ladder",
     "max_positions": "positions that the source says the released model is meant for",
 }
 
