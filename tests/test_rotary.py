@@ -5,6 +5,7 @@ Ids such as P01 name public reports of the kind of mistake that a test rules out
 
 import ast
 import copy
+import doctest
 import functools
 import inspect
 import math
@@ -19,8 +20,10 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import bad_input_test, reports_to_cover
+from poslib import multiaxis
 from poslib import positions as P
 from poslib import rotary as R
+from poslib.attention import attention, causal_mask
 
 REPORTS = {
     "P01": "transformers 29285: angles in bfloat16 under autocast", "P02": "transformers 25681: positions in half precision",
@@ -39,10 +42,13 @@ REPORTS = {
     "P63": "mlx 3795: one token, many rows", "P65": "apex 1750: wrong backward", "P66": "flash-attention 569: backward of one option",
     "P67": "candle 3568: no gradient", "P68": "sglang 19636: written back or not", "P70": "Megatron-LM 453: packed ids ignored",
     "P71": "Megatron-LM 5243: packed rows of a rank", "P72": "Automodel 2377: values of ids ignored",
-    "P73": "transformers 22161: left padding", "P92": "rotary-embedding-torch 11: cache key", "P97": "mlx-vlm 1621: second chunk",
+    "P73": "transformers 22161: left padding", "P92": "rotary-embedding-torch 11: cache key",
+    "P93": "rotary-embedding-torch 27: cached keys without scale", "P95": "MNN 4133: chunked for interleaved",
+    "P96": "vllm-omni 1784: segments for alternating axes", "P97": "mlx-vlm 1621: second chunk",
     "P98": "transformers 45902: garbage after meta", "P100": "FastPLMs 47: garbage after meta", "P101": "vllm 33800: state changed in forward",
     "P102": "transformers 35716: graph breaks", "P103": "unsloth 840: other device", "F08": "transformers: float32 angles",
-    "F09": "rotary-embedding-torch: cached offset", "F10": "rotary-embedding-torch: positions in query dtype",
+    "F09": "rotary-embedding-torch: cached offset", "F12": "x-transformers: xPos centre from the length",
+    "F14": "flash-attention: xPos centre from the cache", "F24": "torchscale: xPos centre from the length", "F10": "rotary-embedding-torch: positions in query dtype",
     "F15": "flash-attention: past the table, unturned", "F17": "Liger-Kernel: odd width accepted",
     "F18": "torchtune: past the table, negative ids", "F22": "positional-encodings: stale dtype",
     "F27": "TransformerEngine: backward forgets positions", "F28": "TransformerEngine: buffer of frequencies is cast",
@@ -467,6 +473,325 @@ def test_frequencies_may_be_given(kind):
     assert bool((R.rotate(x, ids, layout="half", frequencies=0 * omega) == x).all())
 
 
+# -- several axes
+
+MROPE = [-1.1311125046603125, -0.4068621292767202, 0.62845442083363, 0.9695545335464919, 0.9891700155825935, 0.9986065543044623,
+         -0.8488724885405782, 1.3544235702912193, 1.2669037220462598, 1.0295455339514832, 1.0107139458186631, 1.0013915067046302]
+
+
+@covers("P95")
+@kinds
+def test_the_vector_turned_by_interleaved_sections(kind):
+    to, axes = KINDS[kind], multiaxis.mrope_axes((3, 2, 1), order="interleaved")
+    got = np.asarray(R.rotate(to(np.ones((1, 12))), to([[3], [5], [7]]), layout="half", axes=axes))
+    np.testing.assert_allclose(got[0], MROPE, rtol=0, atol=4e-15)
+    other = multiaxis.mrope_axes((3, 2, 1), order="chunked")
+    assert np.abs(got - np.asarray(R.rotate(to(np.ones((1, 12))), to([[3], [5], [7]]), layout="half", axes=other))).max() > 0.1
+
+
+@covers("P95", "P96", "P52")
+@kinds
+@layouts
+@pytest.mark.parametrize("axes", [(0, 0, 1, 1, 2, 2), (0, 1, 2, 0, 1, 0), (1, 0, 1, 0, 1, 0), (2, 2, 2, 2, 2, 2)])
+def test_each_pair_turns_by_its_own_axis(kind, layout, axes):
+    to = KINDS[kind]
+    ids = np.random.default_rng(5).integers(-10**6, 10**6, (3, 2, 5))
+    x = draw(41, 2, 4, 5, 14).numpy()
+    got = np.asarray(R.rotate(to(x), to(ids), layout=layout, width=12, axes=axes))
+    for k, axis in enumerate(axes):
+        alone = np.asarray(R.rotate(to(x), to(ids[axis]), layout=layout, width=12))
+        pair = [k, k + 6] if layout == "half" else [2 * k, 2 * k + 1]
+        assert (got[..., pair] == alone[..., pair]).all()
+    assert (got[..., 12:] == x[..., 12:]).all()
+    for given in (np.array(axes, "u1"), torch.tensor(axes), list(axes)):
+        assert (np.asarray(R.rotate(to(x), to(ids), layout=layout, width=12, axes=given)) == got).all()
+    shared = np.asarray(R.rotate(to(x), to(ids[:, :1]), layout=layout, width=12, axes=axes))
+    assert (shared == np.asarray(R.rotate(to(x), to(ids[:, 0]), layout=layout, width=12, axes=axes))).all()
+    assert (shared[0] == got[0]).all()
+
+
+@kinds
+@layouts
+@pytest.mark.parametrize("axes", [multiaxis.mrope_axes((16, 24, 24), order="chunked"), multiaxis.mrope_axes((24, 20, 20), order="interleaved")])
+def test_text_with_equal_ids_turns_as_with_one_axis_bit_for_bit(kind, layout, axes):
+    to = KINDS[kind]
+    x, ids = draw(42, 2, len(FAR), 128, dtype=torch.float32).numpy(), np.array(FAR)
+    want = R.rotate(to(x), to(ids), layout=layout)
+    assert bool((R.rotate(to(x), to(np.stack([ids] * 3)), layout=layout, axes=axes) == want).all())
+
+
+@layouts
+def test_gradients_through_several_axes(layout):
+    ids = torch.tensor([[5, -2, 131071], [0, 9, 4]])
+    f = lambda x, omega: R.rotate(x, ids, layout=layout, width=4, axes=(1, 0), frequencies=omega)
+    x, omega = draw(43, 2, 3, 5).requires_grad_(), torch.tensor([1.0, 0.3], dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: f(x, omega.detach()), x) and torch.autograd.gradgradcheck(lambda x: f(x, omega.detach()), x)
+    g = lambda x, p, omega: R.rotate(x, p, layout=layout, width=4, axes=(1, 0), frequencies=omega, fractional=True)
+    small = draw(44, 2, 3).requires_grad_()                 # at far positions finite differences of angles would be noise
+    assert torch.autograd.gradcheck(g, (x, small, omega)) and torch.autograd.gradgradcheck(g, (x, small, omega))
+
+
+def test_sequences_of_pixels_take_frequencies_and_places_of_their_own():
+    want = [3.141592653589793, 7.330382858376183, 11.519173063162574, 15.707963267948966]
+    got = R.angles(np.array([1.0]), np.linspace(1, 10 / 2, 4) * np.pi, fractional=True)
+    np.testing.assert_allclose(got[0], want, rtol=2e-16)
+
+
+# -- moving what is cached
+
+@kinds
+@layouts
+@pytest.mark.parametrize("width, axes", [(None, None), (4, None), (6, (0, 1, 1))])
+def test_moved_keys_stand_where_they_would_have_been_turned(kind, layout, width, axes):
+    to, rng = KINDS[kind], np.random.default_rng(7)
+    own = () if axes is None else (2,)
+    k, settings = draw(45, 2, 3, 5, 8), {"layout": layout, "width": width, "axes": axes}
+    k = to(k.numpy())
+    old, new = (rng.integers(-10**6, 10**6, (*own, 2, 5)) for _ in "on")
+    at_old, at_new = (R.rotate(k, to(p), **settings) for p in (old, new))
+    assert float(abs(R.reposition(at_old, to(old), to(new), **settings) - at_new).max()) < 2e-9     # the bound on two far angles
+    same = R.reposition(at_old, to(old), to(old), **settings)
+    assert same is not at_old and bool((same == at_old).all())
+    line = old[..., 0, :]
+    shifted = R.reposition(R.rotate(k, to(line), **settings), to(line.astype("i4")), to(new), **settings)     # one text's ids to a batch's
+    assert float(abs(shifted - at_new).max()) < 4e-9
+    inside = copied(at_old)
+    assert R.reposition(inside, to(old), to(new), out=inside, **settings) is inside
+    assert bool((inside == R.reposition(at_old, to(old), to(new), **settings)).all())
+    narrow = to(np.array([250], "u1")), to(np.array([3], "u1"))
+    got = R.reposition(R.rotate(k[:, :, :1], narrow[0], layout=layout), *narrow, layout=layout)
+    assert float(abs(got - R.rotate(k[:, :, :1], narrow[1], layout=layout)).max()) < 1e-13
+
+
+def test_what_moving_costs_a_cache_of_bfloat16():
+    k, generator = draw(46, 400, 128, dtype=torch.bfloat16), torch.Generator().manual_seed(2)
+    places = [torch.randint(0, 131072, (400,), generator=generator) for _ in range(8)]
+    size = lambda got, at: float((got.double() - R.rotate(k.double(), at, layout="half")).square().mean().sqrt())
+    moved = R.rotate(k, places[0], layout="half")
+    once = size(moved, places[0])
+    for n in range(1, 8):
+        moved = R.reposition(moved, places[n - 1], places[n], layout="half")
+        assert 0.95 < size(moved, places[n]) / (once * (n + 1) ** 0.5) < 1.05
+    fresh = R.rotate(k, places[1], layout="half")
+    first = R.reposition(R.rotate(k, places[0], layout="half"), places[0], places[1], layout="half")
+    assert 0.4 < float((first == fresh).float().mean()) < 0.6                                   # so many entries are the fresh ones
+
+
+@layouts
+def test_gradients_of_moving(layout):
+    old, new = torch.tensor([5, -2, 131071]), torch.tensor([0, 7, 131070])
+    f = lambda x: R.reposition(x, old, new, layout=layout, width=4)
+    x = draw(47, 2, 3, 5).requires_grad_()
+    assert torch.autograd.gradcheck(f, x) and torch.autograd.gradgradcheck(f, x)
+
+
+# -- p-RoPE
+
+@covers("P50")
+def test_proportional_frequencies_span_the_whole_width():
+    omega = R.proportional_frequencies(512, 0.25, 1e6)
+    assert omega.shape == (256,) and (omega[:64] == R.frequencies(512, 1e6)[:64]).all() and (omega[64:] == 0).all()
+    assert abs(omega[63] - 1e6 ** (-126 / 512)) < 1e-17
+    for share, turning in ((0, 0), (0.0, 0), (1, 100), (1.0, 100), (0.29, 29), (0.57, 57), (0.294, 29), (0.58, 58), (1 / 3, 33)):
+        assert np.count_nonzero(R.proportional_frequencies(200, share)) == turning
+    x = draw(48, 3, 8)
+    got = R.rotate(x, torch.tensor([1, -5, 10**6]), layout="half", frequencies=R.proportional_frequencies(8, 0.5))
+    assert torch.equal(got[:, [2, 3, 6, 7]], x[:, [2, 3, 6, 7]]) and not torch.isclose(got[:, [0, 4]], x[:, [0, 4]]).any()
+    assert not torch.allclose(got, R.rotate(x, torch.tensor([1, -5, 10**6]), layout="half", width=4))
+
+
+# -- xPos
+
+ZETA = [0.28571428571428575, 0.46428571428571436, 0.6428571428571429, 0.8214285714285714]
+XPOS = {  # width 8, position 7, center 5
+    "query": [0.7502219665238323, 0.7625533177644518, 0.995830802695246, 0.9992074144749866],        # cosines times scale
+    "key": [0.7576005961775066, 0.767137927043704, 0.9992741692795892, 1.000744176148585],
+}
+XPOS_ONES = [0.09644254720116727, 1.4040013858464975, 0.12026351872788359, 1.40484311680102,
+             0.9260085662489473, 1.0656530391415449, 0.9922128483287082, 1.0062019806212652]
+
+
+@kinds
+def test_the_scaled_vector(kind):
+    to = KINDS[kind]
+    for role, want in XPOS.items():
+        got = R.xpos(to(np.array([[1.0] * 4 + [0.0] * 4])), to([7]), role=role, layout="half", center=5)
+        np.testing.assert_allclose(np.asarray(got)[0, :4], want, rtol=0, atol=3e-15)
+    got = R.xpos(to(np.ones((1, 8))), to([7]), role="query", layout="interleaved", center=5)
+    np.testing.assert_allclose(np.asarray(got)[0], XPOS_ONES, rtol=0, atol=3e-15)
+    start = R.xpos(to(np.ones((1, 8))), to([512]), role="query", layout="half", frequencies=np.zeros(4))
+    np.testing.assert_allclose(np.asarray(start)[0], ZETA * 2, rtol=1e-14)
+
+
+@covers("P93", "F12", "F14", "F24")
+@kinds
+@layouts
+@given(st.integers(-10**4, 10**4), st.integers(-10**4, 10**4), st.integers(-10**4, 10**4), st.integers(0, 2**32 - 1))
+@quick
+def test_scaled_scores_fall_with_the_lag_and_know_no_center(kind, layout, i, j, center, seed):
+    to, (q, k) = KINDS[kind], np.random.default_rng(seed).normal(size=(2, 1, 8))
+    turned = [np.asarray(R.rotate(to(x), to([p]), layout=layout)) for x, p in ((q, i), (k, j))]
+    zeta = np.array(ZETA * 2 if layout == "half" else np.repeat(ZETA, 2))
+    want = (turned[0] * turned[1] * zeta ** ((i - j) / 512)).sum()
+    for c in (0, center):
+        a, b = (np.asarray(R.xpos(to(x), to([p]), role=role, layout=layout, center=c)) for x, p, role in ((q, i, "query"), (k, j, "key")))
+        assert abs((a * b).sum() - want) <= 1e-9 * (np.abs(turned[0] * turned[1]) * zeta ** ((i - j) / 512)).sum() + 1e-300
+
+
+@pytest.mark.parametrize("dtype, reach", [(torch.float16, 3966), (torch.bfloat16, 35694), (torch.float32, 35694), (torch.float64, 289519)])
+@pytest.mark.parametrize("role", ["query", "key"])
+@pytest.mark.parametrize("center", [0, -7])
+def test_scales_stay_within_the_normal_numbers_or_are_refused(dtype, reach, role, center):
+    x = torch.ones(1, 8, dtype=dtype)
+    call = lambda p: R.xpos(x, torch.tensor([p]), role=role, layout="half", center=center, frequencies=np.zeros(4))
+    for sign in (1, -1):
+        got = call(center + sign * reach).double()
+        assert got.isfinite().all() and got.min() >= torch.finfo(dtype).smallest_normal
+        with pytest.raises(ValueError, match=rf"positions holds {center + sign * (reach + 1)}, center is {center}: the scale of {dtype} "
+                                             rf"vectors reaches {reach} positions to each side"):
+            call(center + sign * (reach + 1))
+
+
+@layouts
+def test_scaled_halves_are_rounded_once_and_gradients_pass(layout):
+    ids = torch.randint(-3000, 3000, (80,), generator=torch.Generator().manual_seed(1))
+    x = draw(49, 80, 64, dtype=torch.bfloat16)
+    want = to_bits(R.xpos(x.double(), ids, role="key", layout=layout).numpy(), 8)
+    assert (R.xpos(x, ids, role="key", layout=layout).double().numpy() == want).mean() >= 0.999
+    f = lambda x: R.xpos(x, ids[:3], role="query", layout=layout, width=4, center=9)
+    x = draw(50, 2, 3, 5).requires_grad_()
+    assert torch.autograd.gradcheck(f, x) and torch.autograd.gradgradcheck(f, x)
+    assert torch.equal(f(x)[..., 4:], x[..., 4:])
+    meta = R.xpos(torch.ones(1, 8, device="meta"), torch.tensor([10**6], device="meta"), role="key", layout=layout)
+    assert meta.shape == (1, 8)
+    none = R.xpos(torch.ones(0, 8), torch.zeros(0, dtype=torch.int64), role="key", layout=layout)
+    assert none.shape == (0, 8)
+
+
+def test_moved_keys_of_xpos():
+    k, old, new = draw(51, 5, 8), torch.arange(5) + 900, torch.arange(5)
+    cached = R.xpos(k, old, role="key", layout="half", center=40)
+    moved = R.xpos(cached, new - old, role="key", layout="half")
+    torch.testing.assert_close(moved, R.xpos(k, new, role="key", layout="half", center=40), rtol=1e-12, atol=0)
+
+
+# -- decode equals full, in every mode
+
+MODES = {
+    "plain": {}, "partial": {"width": 6}, "proportional": {"frequencies": R.proportional_frequencies(12, 0.5)}, "base": {"base": 77.0},
+    "chunked": {"axes": multiaxis.mrope_axes((1, 2, 3), order="chunked")}, "interleaved": {"axes": multiaxis.mrope_axes((2, 2, 2), order="interleaved")},
+    "axial": {"axes": multiaxis.axial_axes(12, 2), "frequencies": multiaxis.axial_frequencies(12, 2)},
+    "partial axial": {"width": 8, "axes": multiaxis.axial_axes(8, 2), "frequencies": multiaxis.axial_frequencies(8, 2)},
+    "query": {"role": "query", "center": 3}, "key": {"role": "key", "width": 8},
+}
+
+
+@covers("P36", "P52", "P63", "P93", "P97", "F12", "F14", "F24")
+@kinds
+@layouts
+@pytest.mark.parametrize("mode", MODES)
+def test_one_by_one_and_in_chunks_is_the_whole_bit_for_bit(kind, layout, mode):
+    to, settings = KINDS[kind], MODES[mode]
+    turn = R.xpos if "role" in settings else R.rotate
+    axes = () if "axes" not in settings else (max(settings["axes"]) + 1,)
+    for dtype in ("float16", "float32", "float64"):
+        for rows in ((), (2,)):
+            ids = np.cumsum(np.random.default_rng(3).integers(0, 40, (*axes, *rows, 11)), axis=-1) - 90      # some negative, some repeated
+            x = to(draw(52, 2, 3, 11, 12).numpy().astype(dtype))
+            whole = turn(x, to(ids), layout=layout, **settings)
+            assert float(abs(whole - x).max()) > 0.1
+            for a, b in [(t, t + 1) for t in range(11)] + [(0, 4), (4, 11)]:
+                part = turn(x[:, :, a:b], to(ids[..., a:b]), layout=layout, **settings)
+                assert bool((part == whole[:, :, a:b]).all())
+
+
+# -- weights from one layout to another
+
+@covers("P46", "P47")
+@kinds
+def test_the_order_of_converted_rows(kind):
+    to = KINDS[kind]
+    for heads, width, want in ((1, None, [0, 2, 4, 6, 8, 1, 3, 5, 7, 9]), (1, 4, [0, 2, 1, 3, 4, 5, 6, 7, 8, 9]), (1, 2, list(range(10))),
+                               (5, None, list(range(10)))):
+        assert R.convert(to(np.arange(10)), source="interleaved", target="half", heads=heads, width=width).tolist() == want
+    assert R.convert(to(np.arange(12)), source="half", target="interleaved", heads=2, width=4).tolist() == [0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]
+    assert R.convert(to(np.arange(6)), source="half", target="interleaved", heads=1).tolist() == [0, 3, 1, 4, 2, 5]
+
+
+@covers("P46")
+@kinds
+@given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 3), st.sampled_from([0, 1, -1, -2]), st.sampled_from([LAYOUTS, LAYOUTS[::-1]]))
+@quick
+def test_converting_back_and_forth_changes_no_bit(kind, heads, pairs, rest, axis, way):
+    width = 2 * pairs
+    shape = [3, 3]
+    shape[axis] = heads * (width + rest)
+    w = KINDS[kind](np.random.default_rng(1).integers(0, 2**63, shape).view(np.float64))        # any bits
+    bits = lambda x: np.asarray(x).view(np.int64)
+    there = R.convert(w, source=way[0], target=way[1], heads=heads, width=width, axis=axis)
+    back = R.convert(there, source=way[1], target=way[0], heads=heads, width=width, axis=axis)
+    assert (bits(back) == bits(w)).all() and (pairs == 1 or not (bits(there) == bits(w)).all())
+    same = R.convert(w, source=way[0], target=way[0], heads=heads, width=width, axis=axis)
+    assert (bits(same) == bits(w)).all() and same is not w
+    assert (np.sort(bits(there), axis=axis) == np.sort(bits(w), axis=axis)).all()
+
+
+class Toy:
+    """Attention with grouped keys, biases, a norm on heads, and a partial turn."""
+    heads, kv, head, width = 4, 2, 10, 6
+
+    def __init__(self):
+        one = lambda seed, *shape: draw(seed, *shape)
+        self.weights = {name: one(i, n * self.head, 16) for i, (name, n) in enumerate((("q", 4), ("k", 2), ("v", 2)), start=60)}
+        self.biases = {name: one(i, n * self.head) for i, (name, n) in enumerate((("q", 4), ("k", 2), ("v", 2)), start=70)}
+        self.gains = {name: one(i, self.head) for i, name in enumerate("qk", start=80)}
+
+    def converted(self, source, target, parts):
+        other, convert = copy.deepcopy(self), functools.partial(R.convert, source=source, target=target, width=self.width)
+        for kind in parts:
+            held = getattr(other, kind)
+            for name, heads in (("q", self.heads), ("k", self.kv)):
+                held[name] = convert(held[name], heads=1 if kind == "gains" else heads)
+        return other
+
+    def __call__(self, x, ids, layout):
+        project = lambda name, n: (x @ self.weights[name].T + self.biases[name]).unflatten(-1, (n, self.head)).transpose(1, 2)
+        normed = lambda y, name: y / y.square().mean(-1, keepdim=True).sqrt() * self.gains[name]
+        q, k = (R.rotate(normed(project(name, n), name), ids, layout=layout, width=self.width) for name, n in (("q", self.heads), ("k", self.kv)))
+        k, v = (y.repeat_interleave(self.heads // self.kv, dim=1) for y in (k, project("v", self.kv)))
+        return attention(q, k, v, mask=causal_mask(x.shape[1], like=x))
+
+
+@covers("P46", "P47", "P48")
+@pytest.mark.parametrize("source, target", [LAYOUTS, LAYOUTS[::-1]])
+def test_a_whole_attention_is_the_same_after_conversion_and_only_of_all_parts(source, target):
+    toy, x, ids = Toy(), draw(90, 2, 7, 16), torch.arange(7) + 300
+    output, weights = toy(x, ids, source)
+    parts = ("weights", "biases", "gains")
+    again = toy.converted(source, target, parts)(x, ids, target)
+    torch.testing.assert_close(again, (output, weights), rtol=0, atol=1e-13)
+    for missing in parts:
+        other = toy.converted(source, target, [p for p in parts if p != missing])(x, ids, target)
+        assert float((other[1] - weights).abs().max()) > 1e-3
+    assert float((toy(x, ids, target)[1] - weights).abs().max()) > 1e-3
+
+
+def test_every_dtype_converts_and_gradients_pass():
+    for dtype in (torch.bfloat16, torch.float16, torch.int8, torch.bool):
+        w = (draw(91, 8, 3) > 0).to(dtype)
+        assert R.convert(w, source="half", target="interleaved", heads=1).dtype == dtype
+    w = draw(92, 8).requires_grad_()
+    (R.convert(w, source="half", target="interleaved", heads=2) * torch.arange(8.0)).sum().backward()
+    assert w.grad.tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+
+
+def test_examples_of_the_docstrings():
+    for module in (R, multiaxis):
+        found = {t.name.rsplit(".", 1)[1]: t for t in doctest.DocTestFinder().find(module) if t.examples}
+        assert set(module.__all__) <= set(found)
+        assert doctest.testmod(module).failed == 0
+
+
 # -- torch: settings from outside, devices, gradients
 
 SETTINGS = {
@@ -688,7 +1013,9 @@ def test_compiles_to_one_graph(layout):
 # -- errors
 
 X, T, ID, ID_T, ID5 = np.ones((3, 4)), torch.ones(3, 4), np.arange(3), torch.arange(3), np.arange(5)
+ID2 = np.arange(6).reshape(2, 3)
 turn = functools.partial(R.rotate, layout="half")
+scaled = lambda **named: R.xpos(X, ID, **{"role": "key", "layout": "half", **named})
 BAD = {  # what is passed -> error and a piece of its message
     "odd width": (lambda: R.frequencies(65), ValueError, r"width is 65; allowed are even numbers"),                 # P53, F17
     "no width": (lambda: R.frequencies(0), ValueError, r"width is 0; allowed is at least 2"),
@@ -771,6 +1098,46 @@ BAD = {  # what is passed -> error and a piece of its message
     "out broadcast is x": (lambda: (lambda x: turn(x, ID_T, out=x))(torch.empty(4).expand(3, 4)), ValueError, r"out has entries that share"),
     "out windows": (lambda: turn(X, ID, out=np.lib.stride_tricks.as_strided(np.ones(9), (3, 4), (16, 8))), ValueError, r"out has entries that share"),
     "out read-only": (lambda: turn(X, ID, out=np.broadcast_to(X, (3, 4))), ValueError, r"out is read-only"),
+    "axes text": (lambda: turn(X, ID2, axes="01"), TypeError, r"axes is a str; allowed are integers"),
+    "axes floats": (lambda: turn(X, ID2, axes=np.array([0.0, 1.0])), TypeError, r"axes has dtype float64"),
+    "axes float": (lambda: turn(X, ID2, axes=(0, 1.0)), TypeError, r"axes is 1\.0; allowed is a whole number"),
+    "axes few": (lambda: turn(X, ID2, axes=(0,)), ValueError, r"axes has shape \(1,\); allowed is one for each pair, \(2,\)"),
+    "axes shape": (lambda: turn(X, ID2, axes=np.array([[0, 1]])), ValueError, r"axes has shape \(1, 2\)"),
+    "axes beyond": (lambda: turn(X, ID2, axes=(0, 2)), ValueError, r"axes holds 2, positions has 2 axes; allowed are 0 to 1"),
+    "axes negative": (lambda: turn(X, ID2, axes=np.array([0, -1])), ValueError, r"axes holds -1, positions has 2 axes"),
+    "axes without ids": (lambda: turn(X, ID, axes=(0, 0)), ValueError, r"positions has shape \(3,\), .*an axis for the axes, then"),
+    "axes in angles": (lambda: R.angles(ID, R.frequencies(4), axes=(0, 0)), ValueError, r"allowed with axes is \(axes, \.\.\., length\)"),
+    "axes rows": (lambda: turn(X, np.ones((2, 4), int), axes=(0, 1)), ValueError, r"positions has shape \(2, 4\), x \(3, 4\): .*here \(3,\)"),
+    "ids without axes": (lambda: turn(np.ones((2, 3, 4)), np.ones((3, 2, 3), int)), ValueError, r"positions has shape \(3, 2, 3\)"),
+    "old": (lambda: R.reposition(X, ID[:2], ID, layout="half"), ValueError, r"old has shape \(2,\), x \(3, 4\): .*here \(3,\)"),
+    "new": (lambda: R.reposition(X, ID, ID[:2], layout="half"), ValueError, r"new has shape \(2,\)"),
+    "old float": (lambda: R.reposition(X, ID + 0.5, ID, layout="half"), TypeError, r"old has dtype float64; allowed are integers"),
+    "new kind": (lambda: R.reposition(X, ID, ID_T, layout="half"), TypeError, r"new is a Tensor, x a ndarray"),
+    "new device": (lambda: R.reposition(T, ID_T, ID_T.to("meta"), layout="half"), ValueError, r"new is on device meta, x on cpu"),
+    "moved layout": (lambda: R.reposition(X, ID, ID, layout="neox"), ValueError, r"layout is 'neox'"),
+    "share": (lambda: R.proportional_frequencies(8, 1.5), ValueError, r"share is 1\.5; allowed is a number from 0 to 1"),
+    "share nan": (lambda: R.proportional_frequencies(8, math.nan), ValueError, r"share is nan"),
+    "share bool": (lambda: R.proportional_frequencies(8, True), TypeError, r"share is True"),
+    "share text": (lambda: R.proportional_frequencies(8, "1"), TypeError, r"share is '1'"),
+    "share width": (lambda: R.proportional_frequencies(7, 0.5), ValueError, r"width is 7; allowed are even"),
+    "no role": (lambda: R.xpos(X, ID, layout="half"), TypeError, r"role"),
+    "role": (lambda: scaled(role="q"), ValueError, r"role is 'q'; allowed are 'query' \(scaled up\) and 'key' \(scaled down\)"),
+    "center": (lambda: scaled(center=0.5), TypeError, r"center is 0\.5; allowed is a whole number"),
+    "center bool": (lambda: scaled(center=True), TypeError, r"center is True"),
+    "center far": (lambda: scaled(center=2**60), ValueError, r"center is 1152921504606846976; allowed is up to 2\*\*53 in size"),
+    "scale_base": (lambda: scaled(scale_base=0), ValueError, r"scale_base is 0; allowed is a positive finite number"),
+    "scale_base text": (lambda: scaled(scale_base="512"), TypeError, r"scale_base is '512'"),
+    "gamma": (lambda: scaled(gamma=math.inf), ValueError, r"gamma is inf; allowed is a positive finite number"),
+    "scaled float": (lambda: R.xpos(X, ID + 0.5, role="key", layout="half"), TypeError, r"positions has dtype float64"),
+    "convert layout": (lambda: R.convert(X, source="neox", target="half", heads=1), ValueError, r"source is 'neox'; allowed are 'half'"),
+    "convert target": (lambda: R.convert(X, source="half", target=None, heads=1), ValueError, r"target is None; allowed are 'half'"),
+    "convert list": (lambda: R.convert([1.0], source="half", target="half", heads=1), TypeError, r"weight is a list"),
+    "convert heads": (lambda: R.convert(X, source="half", target="half", heads=2), ValueError, r"heads is 2, weight has shape \(3, 4\): 3 rows"),
+    "convert no head": (lambda: R.convert(X, source="half", target="half", heads=0), ValueError, r"heads is 0; allowed is at least 1"),
+    "convert odd": (lambda: R.convert(X, source="half", target="half", heads=1), ValueError, r"weight has shape \(3, 4\): its width 3 must be even"),
+    "convert width": (lambda: R.convert(X, source="half", target="half", heads=1, width=4), ValueError, r"width is 4, weight has shape .*at most 3"),
+    "convert axis": (lambda: R.convert(X, source="half", target="half", heads=1, axis=2), ValueError, r"axis is 2, weight has shape .*-2 to 1"),
+    "convert axis text": (lambda: R.convert(X, source="half", target="half", heads=1, axis="0"), TypeError, r"axis is '0'"),
     "inverse number": (lambda: turn(X, ID, inverse=-1), TypeError, r"inverse is -1; allowed are True and False"),
     "fractional text": (lambda: turn(X, ID, fractional="yes"), TypeError, r"fractional is 'yes'"),
 }
