@@ -144,7 +144,6 @@ def rope_answers():
         ("position_ids", lambda m, c: np.arange(m.shape[1]) + np.zeros_like(m, dtype=int), "number the places"),
         ("position_ids", lambda m, c: np.cumsum(m, 1) - m, "come before: add them"), ("position_ids", lambda m, c: np.arange(m.shape[1]) + c[:, None], "filled places"),
         ("position_ids", lambda m, c: np.cumsum(m, 1) + c[:, None], "one too large"), ("position_ids", lambda m, c: (np.cumsum(m, 1) - m + c[:, None])[0], "shape"),
-        ("position_ids", lambda m, c: np.arange(m.shape[1]) - (~m).sum(1)[:, None] + c[:, None], "fill between tokens"),
         ("position_ids", lambda m, c: (np.cumsum(m, 1) - m + c[:, None]).astype(float), "whole numbers"),
         ("dialect", lambda f: seen(f, 1e-2), "slowest pair moves by very little"), ("dialect", lambda f: seen(f, half_is_8=True), "not 8, when fewer"),
         ("dialect", lambda f: (seen(f)[0], 16), "copied bit by bit"), ("dialect", lambda f: "half", "the pair (layout, width)"),

@@ -143,7 +143,7 @@ def roundings():
     }
 
 
-def score_spread(how, draws=64, lag=64, starts=128, length=4096, seed=0):
+def score_spread(how, draws=64, lag=63, starts=128, length=4096, seed=0):
     """Standard deviation of one score over where its pair stands, root mean square over draws of (q, k); scores q·k/√width.
 
     `how` turns x (rows, WIDTH) to positions (rows,) and says what is rounded.

@@ -44,7 +44,7 @@
     title: 'A pair at a position: the exact angle, and the one that a number format makes of it',
     controls: [
       { name: 'power', label: 'position: 2 to the', min: 0, max: LAST, step: 0.01, value: 12.01 },
-      { name: 'pair', label: 'pair k of 64', unit: '', min: 0, max: WIDTH / 2 - 1, step: 1, value: 5 },
+      { name: 'pair', label: 'pair k (0 to 63)', unit: '', min: 0, max: WIDTH / 2 - 1, step: 1, value: 5 },
       { name: 'base', label: 'base b', type: 'choice', value: '10000', options: [['10000', '10,000'], ['500000', '500,000']] },
       { name: 'format', label: 'number format', type: 'choice', value: 'bf16', options: [['bf16', 'bf16'], ['fp16', 'fp16'], ['fp32', 'fp32']] },
       { name: 'what', label: 'rounded is', type: 'choice', value: 'position', options: Object.entries(WHAT) },
