@@ -902,4 +902,16 @@ def test_stored_results_of_chapter_10_have_all_their_parts():
     live = rope_in_practice.shares(4096, 2)
     assert all(abs(stored["shares"]["4096"][name]["right"][2] - row["right"]) < 0.01 for name, row in live.items())
     assert list(stored["peers"]) == ["poslib", *rope_in_practice.PEERS] and list(stored["heads"]) == list(weight_layout.PASSAGES)
-    assert [int(n) for n in stored["probe"]] == list(rope_in_practice.LAYERS) and all(len(r) == 5 for r in stored["probe"].values())
+    for key in ("probe", "probe_not_turned"):
+        assert [int(n) for n in stored[key]] == list(rope_in_practice.LAYERS) and all(len(r) == 5 for r in stored[key].values())
+    partners = results.load("weight_layout")["partners"]
+    assert all(len(r) == 30 for rows in partners.values() for r in rows.values()) and set(partners) == {"q", "k"}
+
+
+def test_partners_are_found_in_the_layout_that_the_weights_were_drawn_in():
+    model = rope_in_practice.tiny()
+    scale = torch.rand(4 * 4, generator=g(7)).repeat_interleave(2) + 0.1                       # the two rows of an interleaved pair: one scale
+    for name in ("0.q", "1.q", "2.q"):
+        model.weights[name] = model.weights[name] * scale[:, None].double()
+    found = weight_layout.partners(model)["q"]
+    assert min(found["interleaved"]) > 0.6 and all(a > b + 0.2 for a, b in zip(found["interleaved"], found["half"]))

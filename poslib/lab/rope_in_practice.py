@@ -19,7 +19,7 @@ from poslib.lab import pretrained, results
 from poslib.lab._torch import torch
 from poslib.lab.llama import Llama, losses, open_llama
 from poslib.lab.training import one_thread
-from poslib.lab.weight_layout import PASSAGES, passage
+from poslib.lab.weight_layout import PASSAGES, not_turned, passage
 from poslib.rotary import angles, convert, frequencies, rotate
 
 WIDTH, BASE, SEEDS = 128, 10000.0, range(5)
@@ -134,10 +134,12 @@ def roundings():
         return turn
 
     exact = lambda p: p[:, None] * w  # noqa: E731
+    fp32 = lambda p: usual_angles(torch.as_tensor(p)).double().numpy()  # noqa: E731
     return {
         "nothing": made(exact, result=lambda y: y),
         "results": made(exact),
-        "results, angles to fp32": made(lambda p: usual_angles(torch.as_tensor(p)).double().numpy()),
+        "results, angles to fp32": made(fp32),
+        "angles to fp32 alone": made(fp32, result=lambda y: y),
         "results and tables": made(exact, low),
         "results and positions": made(lambda p: low(p)[:, None] * w),
     }
@@ -213,15 +215,15 @@ def prose(tokenizer, count, length, seed=0):
 
 
 @torch.no_grad()
-def streams(model, tokens, layers=LAYERS):
-    """The residual stream before each of `layers`, (passages, length, width) by layer."""
+def streams(model, tokens, layers=LAYERS, turn=None):
+    """The residual stream before each of `layers`, (passages, length, width) by layer; `turn` as in `Llama.read`."""
     kept = {n: [] for n in layers}
 
     def look(layer, site, x):
         if site == "stream" and layer in kept:
             kept[layer].append(x)
     for row in tokens:
-        model.read(row[None], look=look)
+        model.read(row[None], turn=turn, look=look)
     return {n: torch.cat(x).double() for n, x in kept.items()}
 
 
@@ -239,9 +241,9 @@ def readable(x, test, first=8, ridge=1e-2):
 
 
 @torch.no_grad()
-def probe(model, tokenizer, passages=40, length=192):
+def probe(model, tokenizer, passages=40, length=192, turn=None):
     """Can the position be read from the stream of a model?  For each layer five numbers, one for each fifth of the passages left out."""
-    states = streams(model, prose(tokenizer, passages, length))
+    states = streams(model, prose(tokenizer, passages, length), turn=turn)
     fold = passages // len(SEEDS)
     return {str(n): [round(readable(x, list(range(s * fold, (s + 1) * fold))), 3) for s in SEEDS] for n, x in states.items()}
 
@@ -264,17 +266,17 @@ def main():
         model, tokenizer = open_llama(), pretrained.open_tokenizer(pretrained.SMOLLM2)
         heads = {name: by_heads(model, passage(name, tokenizer, 256)) for name in PASSAGES}
         print(heads, flush=True)
-        read = probe(model, tokenizer)
+        read, unturned = probe(model, tokenizer), probe(model, tokenizer, turn=not_turned)
     else:
-        heads, read = stored["heads"], stored["probe"]
-    print(read, flush=True)
+        heads, read, unturned = (stored[key] for key in ("heads", "probe", "probe_not_turned"))
+    print(read, unturned, flush=True)
     results.store("rope_in_practice", {
         "what": f"Vectors of width {WIDTH}, base {BASE:g}. shares: bf16 vectors turned at positions below a length, five draws of 512; the share of results "
                 "that are the nearest bf16 number, and the largest error. peers: other libraries on bf16 vectors at positions 0 to 4,095. "
                 "heads: SmolLM2 converted to halves, 9 heads of queries taken for 9 or for 3; mean loss in nats a token, 256 tokens of each of five files. "
                 "probe: the share of the position's variance that a linear map explains in SmolLM2's stream before each layer, 40 passages of 192 tokens, "
-                "each fifth of them left out in turn.",
-        "shares": found, "peers": libraries, "heads": heads, "probe": read}, command="python -m poslib.lab.rope_in_practice", seeds=SEEDS)
+                "each fifth of them left out in turn; probe_not_turned: the same, nothing turned.",
+        "shares": found, "peers": libraries, "heads": heads, "probe": read, "probe_not_turned": unturned}, command="python -m poslib.lab.rope_in_practice", seeds=SEEDS)
 
 
 if __name__ == "__main__":
