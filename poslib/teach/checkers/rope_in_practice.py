@@ -36,7 +36,11 @@ def position_ids(answer):
     for name, mask, cached in cases:
         mask, cached = np.array(mask) == 1, np.array(cached)
         right = positions.from_mask(mask, offsets=cached)
-        got = _array(answer(mask.copy(), cached.copy()), mask.shape, f"position_ids, for {name},", "whole numbers")
+        try:
+            got = answer(mask.copy(), cached.copy())
+        except ValueError as error:
+            raise Mistake(f"For {name} your function stops: {error}. `cached` has one number a row, and needs an axis for the places.") from None
+        got = _array(got, mask.shape, f"position_ids, for {name},", "whole numbers")
         places = np.arange(mask.shape[1])
         usual = [
             (places + np.zeros_like(mask, dtype=int), "You number the places, fill and cache forgotten."),
@@ -59,17 +63,21 @@ def dialect(answer):
     for layout, width, base in [("half", 16, 1e4), ("interleaved", 16, 1e4), ("half", 8, 1e4), ("interleaved", 8, 1e4), ("interleaved", 4, 5e4),
                                 ("half", 14, 1e5), ("interleaved", 14, 1e5), ("half", 4, 1e5), ("half", 16, 1e5), ("interleaved", 12, 500.0)]:
         got = answer(lambda x, p: rotate(x, p, layout=layout, width=width, base=base))
-        asked = f"a function with layout {layout!r} and width {width}"
+        asked = f"a function with layout {layout!r}, width {width} and base {base:,.0f}"
         if not isinstance(got, (tuple, list)) or len(got) != 2:
             raise Mistake(f"dialect gave {got!r}; asked for is the pair (layout, width).")
         if got[0] not in ("half", "interleaved"):
             raise Mistake(f"The first entry is {got[0]!r}; allowed are 'half' and 'interleaved'.")
+        if not isinstance(got[1], (int, np.integer)):
+            raise Mistake(f"The second entry is {got[1]!r}; asked for is the number of channels that turn.")
         if got[0] != layout:
             raise Mistake(f"For {asked} you say {got[0]!r}. In halves the partner of channel 0 is channel width/2, not 8, when fewer than 16 channels turn."
                           if width < 16 and layout == "half" else f"For {asked} you say {got[0]!r}. Where does channel 0 go at position 1?")
         if got[1] != width:
-            hint = ("The slowest pair moves by very little: is your tolerance small enough, or your position large enough?" if got[1] < width else
-                    "Channels that do not turn are copied bit by bit: what did you take for a turn?")
+            small = "The slowest pair moves by very little: is your tolerance small enough, or your position large enough?"
+            hint = ("Channels turn in pairs, so the number is even. Do all your rows stand at a position other than 0?" if got[1] % 2 else
+                    f"Do you count pairs? Asked are channels. Or: {small}" if 2 * got[1] == width else
+                    small if got[1] < width else "Channels that do not turn are copied bit by bit: what did you take for a turn?")
             raise Mistake(f"For {asked} you say width {got[1]}. {hint}")
     return "Right: two questions to a black box settle the dialect."
 
@@ -84,12 +92,18 @@ def drop_middle(answer):
         old = np.r_[0:first, length - last:length]
         new = np.arange(first + last)
         right = rotate(raw[old], new, layout="half")
-        got = _array(answer(keys, first, last), right.shape, f"drop_middle, for {length} keys of which {first} and {last} are kept,")
+        asked = f"With {length} keys, {first} and {last} kept"
+        try:
+            got = answer(keys, first, last)
+        except ValueError as error:
+            raise Mistake(f"{asked}: your function stops: {error}") from None
+        got = _array(got, right.shape, f"drop_middle, for {length} keys of which {first} and {last} are kept,")
         if not np.array_equal(keys, before):
             raise Mistake("Your function changes the keys that it was given; work on a copy.")
         if np.abs(got - right).max() < 1e-9:
             continue
-        asked = f"With {length} keys, {first} and {last} kept"
+        if got.dtype != keys.dtype and np.abs(got - right).max() < 1e-2:
+            raise Mistake(f"{asked}: the result is {got.dtype}, and the keys are {keys.dtype}.")
         shift = old - new
         usual = [
             (keys[old], "the right keys are kept, but none is turned to its new position."),
@@ -101,7 +115,7 @@ def drop_middle(answer):
         for wrong, sentence in usual:
             if np.abs(got - wrong).max() < 1e-9:
                 raise Mistake(f"{asked}: {sentence}")
-        raise Mistake(f"{asked}: row {int(np.abs(got - right).max(1).argmax())} is not the key at its new position.")
+        raise Mistake(f"{asked}: row {int((np.abs(got - right).max(1) > 1e-9).argmax())} is the first that is not the key at its new position.")
     return "Right: a key moves by the difference of its positions, wherever it came from."
 
 
@@ -142,7 +156,7 @@ def _mixed(mend):
         if np.abs(got - want).max() < 1e-9:
             continue
         if (got[:, turned:] != x[:, turned:]).any():
-            raise Mistake(f"mixed: {turned} of {width} channels should turn, and the others be copied; yours change.")
+            raise Mistake(f"mixed: the first {turned} of {width} channels should turn, and the others be copied; yours change.")
         narrow = rotate(x[:, :turned], ids3, layout="half", axes=axes, frequencies=frequencies(width)[:turned // 2])
         if np.abs(got[:, :turned] - narrow).max() < 1e-9:
             raise Mistake("mixed: the frequencies are those of the whole width. Channels that turn have a ladder of their own, base^(-2k/width) with the width that turns.")
@@ -161,4 +175,4 @@ def museum(answer):
             examine(answer[name])
         except (IndexError, ValueError, TypeError) as error:
             raise Mistake(f"{name} stops with {type(error).__name__}: {error}") from None
-    return "All three turn as they should, for odd widths, many texts and a share."
+    return "All three turn as they should, for widths that are no power of two, many texts and a share."

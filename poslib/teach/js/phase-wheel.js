@@ -90,7 +90,7 @@
       let plot = [4, 0, -4, -8].map((e) => line(left, py(Math.pow(10, e)), right, py(Math.pow(10, e)), `stroke="${INK}" stroke-opacity=".18"`) +
         text(left - 6, py(Math.pow(10, e)) + 4, tick[e], 'text-anchor="end" font-size="12"')).join('') +
         [0, 4, 8, 12, 16, 20].map((e) => text(px(e), bottom + 18, e === 20 ? '1 M' : group(Math.pow(2, e)), `text-anchor="${e === 20 ? 'end' : 'middle'}" font-size="12"`)).join('') +
-        text(left, bottom + 38, 'position; upwards the error in radians', 'font-size="12"') +
+        text(left, bottom + 38, 'position; upwards the largest error near it, radians', 'font-size="12"') +
         [[Math.PI, 'half a turn'], [SEEN, 'half a step of bf16 below 1']].map(([v, name]) =>
           line(left, py(v), right, py(v), `stroke="${INK}" stroke-opacity=".7" stroke-dasharray="2 4"`) + text(left + 4, py(v) - 5, name, 'font-size="12"')).join('');
       let path = '', joined = false;
