@@ -320,4 +320,78 @@ def wrong_frequencies():
 @pytest.mark.parametrize("name, answer, sentence", wrong_frequencies())
 def test_likely_wrong_answers_about_frequencies_get_their_own_sentence(name, answer, sentence):
     told = check(f"frequencies/{name}", answer)
+
+
+# ---- chapter 10 -----------------------------------------------------------------------------------
+
+def rope_answers():
+    """Likely wrong answers of chapter 10, and what the checker must say."""
+    from poslib.rotary import frequencies, reposition, rotate
+
+    def drop(keys, first, last, sign=1, all_of_them=False, cut=None):
+        old = np.r_[0:first, len(keys) - last:len(keys)]
+        new = np.arange(len(old))
+        step = sign * (new - old)
+        return rotate(keys[old], np.full(len(old), step[-1] if len(step) else 0) if all_of_them else step, layout="half")
+
+    def twice(keys, first, last):
+        old = np.r_[0:first, len(keys) - last:len(keys)]
+        return rotate(keys[old], np.arange(len(old)), layout="half")
+
+    def late_slice(keys, first, last):
+        kept = np.concatenate([keys[:first], keys[-last:]])
+        return reposition(kept, np.r_[0:first, len(keys) - last:len(keys)], np.arange(first + last), layout="half")
+
+    def seen(f, tolerance=1e-7, half_is_8=False):
+        y = f(np.eye(16), np.full(16, 1))
+        width = int((np.abs(y - np.eye(16)).max(1) > tolerance).sum())
+        return ("half" if np.abs(y[0, 8]) > 0.1 else "interleaved") if half_is_8 else ("interleaved" if np.abs(y[0, 1]) > 0.1 else "half"), width
+
+    def padded(x, row):
+        n = len(x) // 2
+        a, c = np.split(x, 2)
+        return np.concatenate([a * row[:n] - c * row[n:2 * n], c * row[:n] + a * row[n:2 * n]])
+
+    def decode(x, offset):
+        return rotate(x, offset + np.arange(x.shape[2]), layout="half")
+
+    def mixed(x, ids3, share, sections, **more):
+        axes = np.repeat(np.arange(3), sections)
+        return rotate(x, ids3, layout="half", axes=axes, width=2 * len(axes), **more)
+
+    def wide_ladder(x, ids3, share, sections):
+        return mixed(x, ids3, share, sections, frequencies=frequencies(x.shape[1])[:sum(sections)])
+
+    def first_text(x, offset):
+        y = x.copy()
+        y[0] = decode(x[:1], offset)[0]
+        return y if x.shape[2] == 1 else decode(x, offset)
+
+    good = {"padded": padded, "decode": decode, "mixed": mixed}
+    return [
+        ("position_ids", lambda m, c: np.arange(m.shape[1]) + np.zeros_like(m, dtype=int), "number the places"),
+        ("position_ids", lambda m, c: np.cumsum(m, 1) - m, "come before: add them"), ("position_ids", lambda m, c: np.arange(m.shape[1]) + c[:, None], "filled places"),
+        ("position_ids", lambda m, c: np.cumsum(m, 1) + c[:, None], "one too large"), ("position_ids", lambda m, c: (np.cumsum(m, 1) - m + c[:, None])[0], "shape"),
+        ("position_ids", lambda m, c: (np.cumsum(m, 1) - m + c[:, None]).astype(float), "whole numbers"),
+        ("dialect", lambda f: seen(f, 1e-2), "slowest pair moves by very little"), ("dialect", lambda f: seen(f, half_is_8=True), "not 8, when fewer"),
+        ("dialect", lambda f: (seen(f)[0], 16), "copied bit by bit"), ("dialect", lambda f: "half", "the pair (layout, width)"),
+        ("position_ids", lambda m, c: np.cumsum(m, 1) - m + c[:, None, None, None] @ np.ones((7, 3)), "needs an axis"),
+        ("dialect", lambda f: (seen(f)[0], seen(f)[1] // 2), "Do you count pairs?"), ("dialect", lambda f: (seen(f)[0], 15), "the number is even"),
+        ("dialect", lambda f: (seen(f)[0], "16"), "the number of channels that turn"),
+        ("drop_middle", lambda k, a, b: drop(k, a, b).astype("f4"), "the result is float32"),
+        ("drop_middle", lambda k, a, b: drop(k, a, b) + 0.1 * (np.arange(a + b) >= 2)[:, None], "row 2 is the first"),
+        ("drop_middle", lambda k, a, b: np.concatenate([drop(k, a, b), k[:3, :2]]), "With 20 keys, 4 and 8 kept: your function stops"),
+        ("drop_middle", lambda k, a, b: k[np.r_[0:a, len(k) - b:len(k)]], "none is turned"), ("drop_middle", twice, "turned already"),
+        ("drop_middle", lambda k, a, b: drop(k, a, b, -1), "the wrong way"), ("drop_middle", lambda k, a, b: drop(k, a, b, all_of_them=True), "the first keys keep"),
+        ("drop_middle", late_slice, ""),
+        ("museum", {**good, "padded": lambda x, row: padded(x, np.concatenate([row[:len(x) // 2], row[len(row) // 2:]]))}, "Where do they begin"),
+        ("museum", {**good, "decode": first_text}, "only the first text is right"), ("museum", {**good, "mixed": wide_ladder}, "a ladder of their own"),
+        ("museum", {**good, "mixed": lambda x, i, share, s: rotate(x, i, layout="half", axes=np.r_[np.repeat(np.arange(3), s), np.full(x.shape[1] // 2 - sum(s), 2)])}, "others be copied"),
+        ("museum", {"padded": padded}, "Hand in a dictionary"),
+    ]
+
+
+@pytest.mark.parametrize("name, answer, sentence", rope_answers())
+def test_likely_wrong_answers_about_rope_in_practice_get_their_own_sentence(name, answer, sentence):
+    told = check(f"rope_in_practice/{name}", answer)
     assert not told.accepted and sentence in told.message, told.message

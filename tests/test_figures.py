@@ -467,8 +467,51 @@ def test_the_stored_form_is_small_and_reproducible(monkeypatch):
     assert figure("order").widget().__class__.__name__ == "Figure", "a widget needs a kernel; the page has none"
 
 
+WHEEL = [("bf16", "position", 12.01, 5, "10000"), ("bf16", "frequency", 15.5, 40, "500000"), ("bf16", "angle", 9.3, 0, "10000"), ("bf16", "all", 13.37, 1, "10000"),
+         ("bf16", "table", 17.2, 3, "10000"), ("fp16", "position", 11.01, 0, "10000"), ("fp16", "all", 15.9, 2, "10000"), ("fp16", "table", 20.0, 63, "500000"),
+         ("fp32", "frequency", 20.0, 1, "10000"), ("fp32", "angle", 19.99, 0, "500000"), ("fp32", "all", 17.01, 7, "10000"), ("fp32", "table", 3.0, 9, "10000")]
+
+
+@pytest.mark.parametrize("dtype, what, power, pair, base", WHEEL)
+def test_phase_wheel_rounds_as_poslib_does(dtype, what, power, pair, base):
+    """Hands and errors against numpy float64 and `poslib.collisions.rounded`, which rounds elsewhere."""
+    state = {"format": dtype, "what": what, "power": power, "pair": pair, "base": base}
+    got, w = figure("phase-wheel", **state).compute(), rotary.frequencies(128, float(base))[pair]
+    np.testing.assert_allclose(got["omega"], w, rtol=1e-12)
+    low = lambda x: rounded(np.atleast_1d(float(x)), dtype)[0]  # noqa: E731
+    for key, p in (("now", round(2**power)), ("next", round(2**power) + 1)):
+        exact = p * w
+        found = {"position": lambda: low(p) * w, "frequency": lambda: p * low(w), "angle": lambda: low(exact), "all": lambda: low(low(p) * low(w)),
+                 "table": lambda: exact}[what]()
+        assert got[key]["position"] == p and abs(got[key]["exact"] - exact) < 1e-9
+        cosine, sine = (low(f(exact)) for f in (np.cos, np.sin)) if what == "table" else (np.cos(found), np.sin(found))
+        error = np.angle((cosine + 1j * sine) * np.exp(-1j * exact)) if what == "table" else found - exact
+        assert abs(got[key]["error"] - error) < 1e-8 and abs(got[key]["cosine"] - cosine) < 1e-9 and abs(got[key]["sine"] - sine) < 1e-9
+    assert got["merged"] == (got["now"]["cosine"] == got["next"]["cosine"] and got["now"]["sine"] == got["next"]["sine"])
+    said = figures.call("say", "phase-wheel", state)
+    assert ("merged" in said) == got["merged"]
+    size = abs(got["now"]["error"])
+    if 1e-3 <= size < 1000:
+        assert f"off by {float(f'{size:.4g}'):.10g} rad" in said
+
+
+def test_phase_wheel_draws_the_largest_error_nearby_and_says_where_a_format_ends():
+    got = figure("phase-wheel", format="bf16", what="frequency", pair=10).compute()
+    w = rotary.frequencies(128)[10]
+    for e, error in got["curve"]:
+        last = max(round(2 ** (e + i / 96)) for i in range(12))
+        assert abs(error - last * abs(rounded(np.array([w]), "bf16")[0] - w)) < 1e-9 * max(1, last)
+    over = {"format": "fp16", "what": "position", "power": 18}
+    got = figure("phase-wheel", **over).compute()
+    assert got["now"]["found"] is None and not got["merged"] and got["curve"][-1][1] is None
+    assert "no number that large" in figures.call("say", "phase-wheel", over)
+    merged = {"format": "bf16", "what": "position", "power": 12.01}
+    assert figure("phase-wheel", **merged).compute()["merged"] and "the two are merged" in figures.call("say", "phase-wheel", merged)
+    assert not figure("phase-wheel", **{**merged, "power": 7}).compute()["merged"]
+
+
 def test_every_figure_of_the_book_is_tested_here():
-    assert set(figures_in_pages()) <= {"collisions", "learned-table", "loss-by-length", "order", "prefix", "relative-bias", "rope-pair", "rope-sign", "rotary-spectrum", "sinusoid-pair"}, "write a test that compares the new figure's numbers with poslib"
+    assert set(figures_in_pages()) <= {"collisions", "learned-table", "loss-by-length", "order", "phase-wheel", "prefix", "relative-bias", "rope-pair", "rope-sign", "rotary-spectrum", "sinusoid-pair"}, "write a test that compares the new figure's numbers with poslib"
     assert set(figures.kinds()) == set(figures_in_pages()), "a figure that no page shows"
 
 

@@ -9,14 +9,15 @@ import torch
 from poslib import absolute, relative
 from poslib.absolute import frequencies, sinusoid
 from poslib.attention import split_heads
-from poslib.collisions import kernel, rounded
+from poslib.collisions import angle_error, kernel, rounded
 from poslib.lab import (atlas, causal_mask, census, collisions, extrapolation, learned_positions, order_blindness, pretrained, relative_scores,
-                        results, sinusoids, tasks)
+                        results, rope_in_practice, sinusoids, tasks, weight_layout)
 from poslib.lab import frequencies as lab_frequencies
 from poslib.lab.encodings import ENCODINGS, Encoding
 from poslib.lab.model import Transformer
 from poslib.lab.training import cross_entropy, train
 from poslib.rotary import frequencies as rotary_frequencies
+from poslib.rotary import rotate
 
 
 def g(seed=0):
@@ -880,3 +881,77 @@ def test_census_knows_what_the_literature_says():
     assert (entries["Llama 2 7B"].turns() >= 1).sum() == 46
     np.testing.assert_allclose(entries["Gemma 4 E2B, global layers"].frequencies()[-1], 0.033376, atol=1e-6)
     np.testing.assert_allclose(entries["Phi-2"].frequencies()[1], 0.56234133, atol=1e-8)
+
+
+# ---- chapter 10 -----------------------------------------------------------------------------------
+
+def test_a_share_of_correctly_rounded_results_counts_them():
+    exact = torch.tensor([1.0, 1 + 2**-8, 1 + 3 * 2**-8, 3.0], dtype=torch.float64)            # two ties; the even neighbours are 1 and 1 + 4/256
+    assert rope_in_practice.right(exact.bfloat16(), exact) == 1
+    assert rope_in_practice.right(torch.tensor([1.0, 1 + 2**-7, 1 + 2**-6, 2.984375]).bfloat16(), exact) == 0.5
+
+
+def test_each_way_rounds_what_its_name_says():
+    x, p = rope_in_practice.drawn(4096, 3, rows=64)
+    found, exact = rope_in_practice.ways(x, p)
+    assert torch.equal(found["the result, once"], rotate(x, p, layout="half")) and exact.dtype == torch.float64
+    assert (exact - rotate(x.double(), p, layout="half")).abs().max() == 0
+    order = [rope_in_practice.right(y, exact) for y in found.values()]
+    assert order == sorted(order, reverse=True) and order[0] > 0.999 and order[-1] < 0.3 and all(y.dtype == torch.bfloat16 for y in found.values())
+    at_0, exact_0 = rope_in_practice.ways(x, torch.zeros(64, dtype=torch.int64))
+    assert all(torch.equal(y, x) for y in at_0.values()) and torch.equal(exact_0, x.double()), "position 0 turns nothing, however it is rounded"
+
+
+def test_phase_errors_are_those_of_chapter_5_where_both_have_them():
+    p = np.arange(4096)
+    found = rope_in_practice.phase_errors(p)
+    assert abs(found["frequencies in bf16"].max() / angle_error(p, frequencies(128), "bf16", "frequencies") - 1) < 1e-9
+    assert found["positions in bf16"][:257].max() == 0 and found["positions in bf16"][257] == 1
+    assert 2**-10 < found["tables in bf16"].max() < 2**-8 and found["tables in fp32"].max() < 2**-24
+
+
+def test_scores_that_nothing_rounds_do_not_depend_on_their_start():
+    how = rope_in_practice.roundings()
+    assert rope_in_practice.score_spread(how["nothing"], draws=2, starts=16) < 1e-12
+    assert rope_in_practice.score_spread(how["results and positions"], draws=2, starts=16) > 10 * rope_in_practice.score_spread(how["results"], draws=2, starts=16) > 1e-3
+
+
+@torch.no_grad()
+def test_a_converted_llama_says_the_same_and_one_with_other_heads_does_not():
+    model, tokens = rope_in_practice.tiny(), torch.randint(0, 64, (2, 9), generator=g(2))
+    other = rope_in_practice.converted(model, "interleaved")
+    assert (other(tokens) - model(tokens)).abs().max() < 1e-10 and not torch.equal(other.weights["1.k"], model.weights["1.k"])
+    assert (rope_in_practice.converted(model, "interleaved", heads=2)(tokens) - model(tokens)).abs().max() > 0.01
+    with pytest.raises(ValueError, match="heads is 3"):
+        rope_in_practice.converted(model, "interleaved", kv_heads=3)
+
+
+def test_a_place_written_into_a_stream_can_be_read_and_noise_cannot():
+    noise = torch.randn(10, 60, 12, generator=g(4)).double()
+    place = torch.linspace(-1, 1, 60).double()[None, :, None]
+    with_place = noise + 2 * place * torch.randn(12, generator=g(5)).double()
+    assert rope_in_practice.readable(with_place, [0, 1]) > 0.7 and abs(rope_in_practice.readable(noise, [0, 1])) < 0.15
+    shuffled = with_place[:, torch.randperm(60, generator=g(6))]
+    assert rope_in_practice.readable(shuffled, [0, 1]) < 0.2, "a place that is not in the order of the stream"
+
+
+def test_stored_results_of_chapter_10_have_all_their_parts():
+    stored = results.load("rope_in_practice")
+    assert [int(n) for n in stored["shares"]] == list(rope_in_practice.LENGTHS)
+    assert all(len(row["right"]) == 5 for rows in stored["shares"].values() for row in rows.values())
+    live = rope_in_practice.shares(4096, 2)
+    assert all(abs(stored["shares"]["4096"][name]["right"][2] - row["right"]) < 0.01 for name, row in live.items())
+    assert list(stored["peers"]) == ["poslib", *rope_in_practice.PEERS] and list(stored["heads"]) == list(weight_layout.PASSAGES)
+    for key in ("probe", "probe_not_turned"):
+        assert [int(n) for n in stored[key]] == list(rope_in_practice.LAYERS) and all(len(r) == 5 for r in stored[key].values())
+    partners = results.load("weight_layout")["partners"]
+    assert all(len(r) == 30 for rows in partners.values() for r in rows.values()) and set(partners) == {"q", "k"}
+
+
+def test_partners_are_found_in_the_layout_that_the_weights_were_drawn_in():
+    model = rope_in_practice.tiny()
+    scale = torch.rand(4 * 4, generator=g(7)).repeat_interleave(2) + 0.1                       # the two rows of an interleaved pair: one scale
+    for name in ("0.q", "1.q", "2.q"):
+        model.weights[name] = model.weights[name] * scale[:, None].double()
+    found = weight_layout.partners(model)["q"]
+    assert min(found["interleaved"]) > 0.6 and all(a > b + 0.2 for a, b in zip(found["interleaved"], found["half"]))

@@ -2,7 +2,8 @@
 
     python -m poslib.lab.weight_layout        writes results/weight_layout.json; needs SmolLM2; a minute of CPU time
 
-The weights do not say.  A model that is turned in the other layout still runs, and is only worse.
+No shape says it.  A model that is turned in the other layout still runs, and is only worse; that decides.  The lengths of the
+rows are a hint: in many heads the two channels of a pair have rows of similar length.
 """
 
 from __future__ import annotations
@@ -38,6 +39,18 @@ def by_layout(model, tokens):
     return {name: losses(model, tokens, turn=turn).mean().item() for name, turn in turns(model.settings).items()}
 
 
+def partners(model):
+    """Correlation of the log lengths of partners' rows, for queries and keys and each layout, one number a layer."""
+    s, found = model.settings, {}
+    for which, heads in (("q", s.heads), ("k", s.kv_heads)):
+        found[which] = {layout: [] for layout in ("interleaved", "half")}
+        for layer in range(s.layers):
+            length = model.weights[f"{layer}.{which}"].norm(dim=1).log().reshape(heads, -1)
+            for layout, pairs in (("interleaved", (length[:, ::2], length[:, 1::2])), ("half", length.chunk(2, 1))):
+                found[which][layout].append(round(torch.corrcoef(torch.stack([x.flatten() for x in pairs]))[0, 1].item(), 3))
+    return found
+
+
 def passage(name, tokenizer, tokens=TOKENS):
     """The first tokens of one of `PASSAGES`, shape (1, tokens)."""
     return torch.tensor([tokenizer.encode(Path(PASSAGES[name]).read_text("utf8"))[:tokens]])
@@ -52,10 +65,13 @@ def main():
     for name in PASSAGES:
         found[name] = {way: round(loss, 4) for way, loss in by_layout(llama, passage(name, tokenizer)).items()}
         print(name, found[name], flush=True)
+    lengths = partners(llama)
+    print(lengths, flush=True)
     results.store("weight_layout", {
         "what": f"{model.name} as its GGUF file stores it, queries and keys turned in each layout and not at all (poslib.lab.weight_layout): mean loss in "
-                f"nats a token over the first {TOKENS} tokens of five files of Python's library.",
-        "model": model.name, "tokens": TOKENS, "loss": found}, command="python -m poslib.lab.weight_layout", seeds=())
+                f"nats a token over the first {TOKENS} tokens of five files of Python's library. partners: correlation of the log lengths of the two rows of a pair, "
+                "if pairs are those of each layout, one number a layer, for queries and keys.",
+        "model": model.name, "tokens": TOKENS, "loss": found, "partners": lengths}, command="python -m poslib.lab.weight_layout", seeds=())
 
 
 if __name__ == "__main__":
