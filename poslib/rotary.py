@@ -291,7 +291,7 @@ def reposition(x, old, new, *, layout, width=None, base=10000.0, frequencies=Non
     Rotations add up, so one turn by the exact integer new - old does it, wherever old is (Su et al. 2021,
     equation 16).  What cannot be undone is that `x` was rounded: its error turns along, and the result is
     rounded again.  A key of dtype bfloat16 comes out with 1.4 times the error of one that is turned afresh (the
-    root of two roundings; two entries of three are the same).  n moves of different lengths cost the root of n + 1;
+    root of two roundings; two entries of three are the same).  n long moves, all different, cost the root of n + 1;
     many small ones far more, since a turn by less than half a step of the dtype is rounded away each time (1,000
     moves by one: 300 times).  If that matters, move a cache once from where it was first written, or keep unturned
     keys.  A turn by 0 changes no finite value.
