@@ -6,7 +6,6 @@ Ids such as P70 name public reports of the kind of mistake that a test rules out
 default float dtype), P57 vLLM 52416 and its like (32-bit overflow), P97 mlx-vlm 1621 (second chunk).
 """
 
-import doctest
 import itertools
 
 import numpy as np
@@ -100,10 +99,6 @@ def test_ids_of_text_and_pictures(kind):  # P97
     same(film, [[0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 8], [0] + [1] * 10 + [6, 7, 8], [0] + [1, 2] * 5 + [6, 7, 8]], to)
     first = P.mrope([2, (1, 2, 3)], start=7, like=like)                              # continued later
     same(P.mrope([2], start=int(first.max()) + 1, like=like), [row[8:] for row in want], to)
-
-
-def test_examples_of_the_docstrings():
-    assert doctest.testmod(P) == (0, 2)
 
 
 @kinds
