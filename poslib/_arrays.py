@@ -143,10 +143,13 @@ def _footprint(x):
     import numpy as np
     if api.is_numpy_array(x):
         return x
-    if x.device.type == "meta":                 # nowhere
-        return np.empty(0)
+    return np.empty(0) if x.device.type == "meta" else np.asarray(_Memory(x))          # meta: nowhere
 
-    class Memory:
-        __array_interface__ = {"version": 3, "typestr": f"|V{x.element_size()}", "shape": tuple(x.shape),
-                               "strides": tuple(s * x.element_size() for s in x.stride()), "data": (x.data_ptr(), True)}
-    return np.asarray(Memory())
+
+class _Memory:
+    """What numpy asks of a tensor that it shall see as bytes."""
+
+    def __init__(self, x):
+        size = x.element_size()
+        self.__array_interface__ = {"version": 3, "typestr": f"|V{size}", "shape": tuple(x.shape),
+                                    "strides": tuple(s * size for s in x.stride()), "data": (x.data_ptr(), True)}

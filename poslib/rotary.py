@@ -262,6 +262,7 @@ def rotate(x, positions, *, layout, width=None, base=10000.0, frequencies=None, 
     if out is not None:
         _check_out(xp, out, x, positions, frequencies)
     cos, sin = tables(angles(positions, frequencies, axes=axes, fractional=fractional), x.dtype)
+    cos, sin = _rows_for(xp, x, cos), _rows_for(xp, x, sin)
     return _turn(xp, x, cos, -sin if inverse else sin, layout, out)
 
 
@@ -317,6 +318,7 @@ def turn(x, cos, sin, *, layout, inverse=False, out=None):
         for name, table in (("cos", cos), ("sin", sin)):
             if arrays.overlap(out, table):
                 raise ValueError(f"out overlaps {name} in memory; allowed is an array apart from it")
+    cos, sin = _rows_for(xp, x, cos), _rows_for(xp, x, sin)
     return _turn(xp, x, cos, -sin if inverse else sin, layout, out)
 
 
@@ -424,7 +426,7 @@ def xpos(x, positions, *, role, layout, width=None, base=10000.0, frequencies=No
     rates = xp.asarray(logs if role == "query" else [-log for log in logs], dtype=xp.float64, device=api.device(x))
     scale = xp.exp(xp.astype(away, xp.float64)[..., None] * rates)
     theta, wide = angles(positions, frequencies), arrays.wide(xp, x.dtype)
-    cos, sin = (xp.astype(part(theta) * scale, wide) for part in (xp.cos, xp.sin))
+    cos, sin = (_rows_for(xp, x, xp.astype(part(theta) * scale, wide)) for part in (xp.cos, xp.sin))
     return _turn(xp, x, cos, sin, layout)
 
 
@@ -510,21 +512,23 @@ def _checked(x, positions, layout, width, base, frequencies, axes, fractional):
 
 
 def _turn(xp, x, cos, sin, layout, out=None):
-    """All arithmetic on vectors: the first channels of `x` by tables (length, pairs) or (batch, length, pairs)."""
-    cos, sin = _rows_for(xp, x, cos), _rows_for(xp, x, sin)
+    """All arithmetic on vectors: the first channels of `x` by tables (..., length, pairs), into `out` if there is one."""
     if api.is_torch_array(x):
         from poslib._torch import blocks
         if blocks.pays(x, cos, sin, out):
             return blocks.turn(x, cos, sin, layout, out)
     pairs = cos.shape[-1]
     width = 2 * pairs
-    wide = xp.astype(x[..., :width], cos.dtype)
+    wide = xp.astype(x if width == x.shape[-1] else x[..., :width], cos.dtype)
     a, b = (wide[..., :pairs], wide[..., pairs:]) if layout == "half" else (wide[..., 0::2], wide[..., 1::2])
     turned = (a * cos - b * sin, b * cos + a * sin)
-    turned = xp.concat(turned, axis=-1) if layout == "half" else xp.reshape(xp.stack(turned, axis=-1), wide.shape)
+    turned = xp.reshape(xp.stack(turned, axis=-2 if layout == "half" else -1), wide.shape)
     turned = xp.astype(turned, x.dtype)
+    if out is None and width == x.shape[-1]:
+        return turned
     if out is None:
-        return turned if width == x.shape[-1] else xp.concat([turned, x[..., width:]], axis=-1)
+        cat = getattr(xp, "cat", xp.concat)         # torch's, under the only name that `is_grads_batched` knows
+        return cat([turned, x[..., width:]], -1)
     out[..., :width] = turned
     if out is not x and width < x.shape[-1]:
         out[..., width:] = x[..., width:]

@@ -7,7 +7,10 @@ one more turn, backwards, instead of a graph of these steps.
 
 from __future__ import annotations
 
+import array_api_compat.torch as xp
 import torch
+
+from poslib import rotary
 
 __all__ = ["pays", "turn"]
 
@@ -21,8 +24,16 @@ def pays(x, cos, sin, out):
     Small tensors would wait for the function around the arithmetic longer than for the arithmetic.
     """
     return ((out is not None or x.numel() > 2 * GRAIN) and x.device.type == "cpu"
-            and all(type(t) in (torch.Tensor, torch.nn.Parameter) for t in (x, cos, sin, out) if t is not None)
-            and not (cos.requires_grad or sin.requires_grad) and not torch.compiler.is_compiling())
+            and not (cos.requires_grad or sin.requires_grad) and not torch.compiler.is_compiling()
+            and all(_plain(t) for t in (x, cos, sin, out) if t is not None))
+
+
+def _plain(x):
+    """Not a subclass, and not one of the wrappers that look like tensors inside of vmap and its like: these own no memory."""
+    try:
+        return type(x) in (torch.Tensor, torch.nn.Parameter) and x.data_ptr() is not None
+    except RuntimeError:
+        return False
 
 
 def turn(x, cos, sin, layout, out=None):
@@ -35,6 +46,8 @@ def turn(x, cos, sin, layout, out=None):
 
 class _Turn(torch.autograd.Function):
     """A linear map of the vectors, whose transpose is the turn back; and a linear map of the tables."""
+
+    generate_vmap_rule = True           # asked for where others are mapped over
 
     @staticmethod
     def forward(x, cos, sin, layout):
@@ -50,25 +63,20 @@ class _Turn(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         cos, sin = ctx.saved_tensors
-        return turn(gradient, cos, -sin, ctx.layout), None, None, None
+        if gradient is None:
+            return None, None, None, None
+        return rotary._turn(xp, gradient, cos, -sin, ctx.layout), None, None, None
 
     @staticmethod
     def jvp(ctx, dx, dcos, dsin, _):
         x, cos, sin = ctx.saved_tensors
-        parts = [] if dx is None else [turn(dx, cos, sin, ctx.layout)]
+        parts = [] if dx is None else [rotary._turn(xp, dx, cos, sin, ctx.layout)]
         if dcos is not None or dsin is not None:
             dcos, dsin = (torch.zeros_like(cos) if d is None else d for d in (dcos, dsin))
             width = 2 * cos.shape[-1]
-            turning = turn(x[..., :width], dcos, dsin, ctx.layout)
+            turning = rotary._turn(xp, x[..., :width], dcos, dsin, ctx.layout)
             parts.append(torch.nn.functional.pad(turning, (0, x.shape[-1] - width)))
         return sum(parts[1:], parts[0])
-
-    @staticmethod
-    def vmap(info, in_dims, x, cos, sin, layout):
-        x = x.expand(info.batch_size, *x.shape) if in_dims[0] is None else x.movedim(in_dims[0], 0)
-        cos, sin = (table if dim is None else table.movedim(dim, 0)[(slice(None), *(None,) * (x.ndim - table.ndim))]
-                    for table, dim in zip((cos, sin), in_dims[1:3]))
-        return turn(x, cos, sin, layout), 0
 
 
 def _write(x, cos, sin, layout, out):
@@ -93,13 +101,13 @@ def _turn(x, cos, sin, layout, out):
 
 
 def _fits(pairs):
-    """Two grains, with what is made of them, fit into the cache; more threads take more.
+    """Four grains for each thread fit into its cache with what is made of them; less, and threads mostly wait for each other.
 
     No thread may begin within a step of torch's loops: single complex numbers are multiplied with other roundings.
     """
     threads = torch.get_num_threads()
     parts = min(threads, -(-pairs // GRAIN))
-    return pairs <= GRAIN * max(2, threads) and (parts <= 1 or pairs % (parts * LANES) == 0)
+    return pairs <= 4 * GRAIN * threads and (parts <= 1 or pairs % (parts * LANES) == 0)
 
 
 def _turn_block(x, cos, sin, layout, out):
