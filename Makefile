@@ -26,7 +26,7 @@ serve: book
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory _build/html 8000
 
 bench: install-test html
-	$(BIN)/python -m pytest -s -q tests/test_figures.py -k paints_soon
+	$(BIN)/python -m pytest -s -q tests/test_figures.py -k paints_soon && $(BIN)/python -m poslib.lab.rotation_speed
 
 archive: install-test html
 	$(BIN)/python tools/archive.py

@@ -100,8 +100,13 @@ def integers(xp, **arrays):
 def same_device(**arrays):
     (first, a), *rest = arrays.items()
     for name, x in rest:
-        if api.device(x) != api.device(a):
-            raise ValueError(f"{name} is on device {api.device(x)}, {first} on {api.device(a)}: they must share one")
+        if _device(x) != _device(a):
+            raise ValueError(f"{name} is on device {_device(x)}, {first} on {_device(a)}: they must share one")
+
+
+def _device(x):
+    """As `array_api_compat.device`, which asks a tensor ten times longer."""
+    return x.device if api.is_torch_array(x) else api.device(x)
 
 
 def flag(name, value):
@@ -138,10 +143,13 @@ def _footprint(x):
     import numpy as np
     if api.is_numpy_array(x):
         return x
-    if x.device.type == "meta":                 # nowhere
-        return np.empty(0)
+    return np.empty(0) if x.device.type == "meta" else np.asarray(_Memory(x))          # meta: nowhere
 
-    class Memory:
-        __array_interface__ = {"version": 3, "typestr": f"|V{x.element_size()}", "shape": tuple(x.shape),
-                               "strides": tuple(s * x.element_size() for s in x.stride()), "data": (x.data_ptr(), True)}
-    return np.asarray(Memory())
+
+class _Memory:
+    """What numpy asks of a tensor that it shall see as bytes."""
+
+    def __init__(self, x):
+        size = x.element_size()
+        self.__array_interface__ = {"version": 3, "typestr": f"|V{size}", "shape": tuple(x.shape),
+                                    "strides": tuple(s * size for s in x.stride()), "data": (x.data_ptr(), True)}

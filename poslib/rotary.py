@@ -22,7 +22,7 @@ import array_api_compat as api
 
 from poslib import _arrays as arrays, absolute
 
-__all__ = ["angles", "convert", "frequencies", "proportional_frequencies", "reposition", "rotate", "tables", "xpos"]
+__all__ = ["angles", "convert", "frequencies", "proportional_frequencies", "reposition", "rotate", "tables", "turn", "xpos"]
 
 LAYOUTS = {
     "half": "pairs k and k + width/2: NeoX, Llama in Hugging Face",
@@ -265,6 +265,62 @@ def rotate(x, positions, *, layout, width=None, base=10000.0, frequencies=None, 
     return _turn(xp, x, cos, -sin if inverse else sin, layout, out)
 
 
+def turn(x, cos, sin, *, layout, inverse=False, out=None):
+    """Turn each pair of channels by tables that are at hand: `rotate` in two steps, bit by bit.
+
+    For queries and keys of all layers, which stand at the same positions: their `tables` are formed once.  In decoding
+    that is most of the time.
+
+    Parameters
+    ----------
+    x : array or tensor, shape (..., length, width), any float dtype
+    cos, sin : same kind, shape (length, pairs) or (batch, length, pairs)
+        What `tables` gives for the positions of the rows and the dtype of `x`: float64 for float64, float32 for all
+        others.  They say how many channels turn, the first 2 pairs; the rest is copied.  As in `rotate`, batch may be 1.
+    layout, inverse, out
+        As for `rotate`.
+
+    Returns
+    -------
+    Same kind, shape, dtype and device as `x`; a new array, or `out`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `rotate`.
+
+    Notes
+    -----
+    Whether the tables are those of the right positions and frequencies cannot be checked.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k = np.ones((2, 5, 4)), np.ones((1, 5, 4))                       # two heads share one of the keys
+    >>> cos, sin = tables(angles(np.arange(5), frequencies(4)), q.dtype)
+    >>> q, k = turn(q, cos, sin, layout="half"), turn(k, cos, sin, layout="half")
+    >>> bool((k == rotate(np.ones((1, 5, 4)), np.arange(5), layout="half")).all())
+    True
+    """
+    arrays.flag("inverse", inverse)
+    xp = arrays.same_floats(x=x)
+    _layout(layout)
+    arrays.same_kind(x=x, cos=cos, sin=sin)
+    wide = arrays.wide(xp, x.dtype)
+    for name, table in (("cos", cos), ("sin", sin)):
+        if table.dtype != wide:
+            raise TypeError(f"{name} has dtype {table.dtype}, x {x.dtype}; allowed is {wide}, as tables(..., x.dtype) gives it")
+    arrays.same_device(x=x, cos=cos, sin=sin)
+    _check_tables(x, cos, sin)
+    if out is not None:
+        _check_out(xp, out, x, cos, sin)
+        for name, table in (("cos", cos), ("sin", sin)):
+            if arrays.overlap(out, table):
+                raise ValueError(f"out overlaps {name} in memory; allowed is an array apart from it")
+    cos, sin = _rows_for(xp, x, cos), _rows_for(xp, x, sin)
+    return _turn(xp, x, cos, -sin if inverse else sin, layout, out)
+
+
 def reposition(x, old, new, *, layout, width=None, base=10000.0, frequencies=None, axes=None, out=None):
     """Turn vectors that stand at `old` positions on to `new` ones, as a cache of keys needs when text before them goes.
 
@@ -459,15 +515,22 @@ def _checked(x, positions, layout, width, base, frequencies, axes, fractional):
 
 def _turn(xp, x, cos, sin, layout, out=None):
     """All arithmetic on vectors: the first channels of `x` by tables (..., length, pairs), into `out` if there is one."""
+    if api.is_torch_array(x):
+        from poslib._torch import blocks
+        if blocks.pays(x, cos, sin, out):
+            return blocks.turn(x, cos, sin, layout, out)
     pairs = cos.shape[-1]
     width = 2 * pairs
-    wide = xp.astype(x[..., :width], cos.dtype)
+    wide = xp.astype(x if width == x.shape[-1] else x[..., :width], cos.dtype)
     a, b = (wide[..., :pairs], wide[..., pairs:]) if layout == "half" else (wide[..., 0::2], wide[..., 1::2])
     turned = (a * cos - b * sin, b * cos + a * sin)
-    turned = xp.concat(turned, axis=-1) if layout == "half" else xp.reshape(xp.stack(turned, axis=-1), wide.shape)
+    turned = xp.reshape(xp.stack(turned, axis=-2 if layout == "half" else -1), wide.shape)
     turned = xp.astype(turned, x.dtype)
+    if out is None and width == x.shape[-1]:
+        return turned
     if out is None:
-        return turned if width == x.shape[-1] else xp.concat([turned, x[..., width:]], axis=-1)
+        cat = getattr(xp, "cat", xp.concat)         # torch's, under the only name that `is_grads_batched` knows
+        return cat([turned, x[..., width:]], -1)
     out[..., :width] = turned
     if out is not x and width < x.shape[-1]:
         out[..., width:] = x[..., width:]
@@ -558,6 +621,17 @@ def _check_rows(x, positions, axes=None, name="positions"):
         before = "" if axes is None else "an axis for the axes, then "
         raise ValueError(f"{name} has shape {tuple(positions.shape)}, x {tuple(x.shape)}: allowed is {before}(length,) "
                          f"or (batch, length), here {fit}")
+
+
+def _check_tables(x, cos, sin):
+    """Tables must have the rows of `x`, as positions have them, and pairs for no more channels than there are."""
+    if tuple(cos.shape) != tuple(sin.shape):
+        raise ValueError(f"cos has shape {tuple(cos.shape)}, sin {tuple(sin.shape)}: they must be the same")
+    if cos.ndim not in (2, 3) or cos.shape[-1] < 1:
+        raise ValueError(f"cos has shape {tuple(cos.shape)}; allowed is (length, pairs) or (batch, length, pairs), at least one pair")
+    _check_rows(x, cos[..., 0], name="cos[..., 0]")
+    if 2 * cos.shape[-1] > x.shape[-1]:
+        raise ValueError(f"cos has shape {tuple(cos.shape)}, x {tuple(x.shape)}; allowed are at most {x.shape[-1] // 2} pairs")
 
 
 def _axes(axes, pairs, count):
