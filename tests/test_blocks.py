@@ -130,7 +130,8 @@ def test_parts_of_threads_end_with_whole_steps(threads):
             if blocks._fits(pairs):
                 parts = min(count, -(-pairs // blocks.GRAIN))
                 assert parts == 1 or -(-pairs // parts) % blocks.LANES == 0
-        assert blocks._fits(4 * blocks.GRAIN * count) and not blocks._fits(4 * blocks.GRAIN * count + blocks.LANES * count)
+        most = blocks.GRAIN * (8 if count == 1 else 32 * count)
+        assert blocks._fits(most) and not blocks._fits(most + blocks.LANES * count)
 
 
 # -- derivatives

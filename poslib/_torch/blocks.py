@@ -101,13 +101,14 @@ def _turn(x, cos, sin, layout, out):
 
 
 def _fits(pairs):
-    """Four grains for each thread fit into its cache with what is made of them; less, and threads mostly wait for each other.
+    """Whether so many pairs are a block: small enough for the cache, large where threads wait for each other at every step.
 
-    No thread may begin within a step of torch's loops: single complex numbers are multiplied with other roundings.
+    On cores that others use too such a wait may take milliseconds.  And no thread may begin within a step of torch's
+    loops: single complex numbers are multiplied with other roundings.
     """
     threads = torch.get_num_threads()
     parts = min(threads, -(-pairs // GRAIN))
-    return pairs <= 4 * GRAIN * threads and (parts <= 1 or pairs % (parts * LANES) == 0)
+    return pairs <= GRAIN * (8 if threads == 1 else 32 * threads) and (parts <= 1 or pairs % (parts * LANES) == 0)
 
 
 def _turn_block(x, cos, sin, layout, out):

@@ -20,6 +20,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -302,7 +303,7 @@ def main(arguments=None):
     rows, missing = run(shapes, given.seconds, progress=lambda text: print(text, file=sys.stderr))
     print("\n".join([*table(rows), "", *verdicts(rows), *(f"not installed, left out: {name}" for name in missing)]))
     if given.json:
-        command = " ".join(["python -m poslib.lab.rotation_speed", *sys.argv[1:]])
+        command = shlex.join(["python", "-m", "poslib.lab.rotation_speed", *(sys.argv[1:] if arguments is None else arguments)])
         made = results.provenance(command, seeds=[0])
         made |= {name: importlib.metadata.version(name) for name in PACKAGES if name not in missing} | ({"note": given.note} if given.note else {})
         what = ("Times in milliseconds: lower quartile, median and upper quartile; both is forward and backward. wrong is the share of results "
