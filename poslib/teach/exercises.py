@@ -145,11 +145,16 @@ def array(got, shape, who):
     if got is None:
         raise Mistake(f"{who} gave None: is a return missing?")
     import numpy as np              # pages are built without it
+    if np.iscomplexobj(got):
+        if np.abs(np.imag(got)).max(initial=0) > 1e-6:
+            raise Mistake(f"{who} gave complex numbers; real ones were asked for.")
+        got = np.real(got)
     found = np.asarray(got, float)
     if found.shape != shape:
         raise Mistake(f"{who} gave an array of shape {found.shape}; it should be {shape}.")
     if not np.isfinite(found).all():
-        raise Mistake(f"{who} gave numbers that are not finite.")
+        place = tuple(int(n) for n in np.argwhere(~np.isfinite(found))[0])
+        raise Mistake(f"{who} gave {found[place]} at place {', '.join(map(str, place))}. Does a cosine pass 1 by a rounding, or is something divided by 0?")
     return found
 
 

@@ -5,25 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from poslib.rotary import frequencies, rotate
-from poslib.teach.exercises import Mistake
+from poslib.teach.exercises import Mistake, array
 
 __all__ = ["angles_of", "mirror", "needed_score", "turn_one", "two_maps"]
-
-
-def _array(got, shape, name):
-    if got is None:
-        raise Mistake(f"{name} gave None: is a return missing?")
-    if np.iscomplexobj(got):
-        if np.abs(np.imag(got)).max() > 1e-6:
-            raise Mistake(f"{name} gave complex numbers; real ones were asked for.")
-        got = np.real(got)
-    got = np.asarray(got, float)
-    if got.shape != shape:
-        raise Mistake(f"{name} gave an array of shape {got.shape}; it should hold {' × '.join(map(str, shape))} numbers.")
-    if not np.isfinite(got).all():
-        place = tuple(int(n) for n in np.argwhere(~np.isfinite(got))[0])
-        raise Mistake(f"{name} gave {got[place]} at place {', '.join(map(str, place))}. Does a cosine pass 1 by a rounding, or is something divided by 0?")
-    return got
 
 
 def turn_one(answer):
@@ -33,7 +17,7 @@ def turn_one(answer):
         for p in (0, 1, 3, -2, 1000):
             x = rng.normal(size=d)
             given = x.copy()
-            got = _array(answer(given, p), (d,), f"turn_one(x, {p}) at width {d}")
+            got = array(answer(given, p), (d,), f"turn_one(x, {p}) at width {d}")
             if (given != x).any():
                 raise Mistake("You changed x itself. Others may still need it: return a new array.")
 
@@ -106,7 +90,7 @@ def mirror(answer):
         W_Q, W_K = rng.normal(size=(2, d, wide))
         x = rng.normal(size=(6, wide))
         given = [W_Q.copy(), W_K.copy()]
-        new = [_array(answer(W), W.shape, "mirror(W)").copy() for W in given]
+        new = [array(answer(W), W.shape, "mirror(W)").copy() for W in given]
         if any((a != b).any() for a, b in zip(given, (W_Q, W_K))):
             raise Mistake("You changed W itself. Others may still need it: return a new array.")
 
@@ -151,7 +135,7 @@ def angles_of(answer):
         right = np.sort([*np.repeat(angles, 2), *(0.0 if s > 0 else np.pi for s in signs)])
         O = rotations(angles, signs)
         with np.errstate(invalid="ignore"):
-            got = _array(answer(O), right.shape, "angles_of(O)")
+            got = array(answer(O), right.shape, "angles_of(O)")
         if np.abs(got - right).max() < 1e-6:
             continue
         if np.abs(np.sort(np.abs(got)) - right).max() < 1e-6 and (got < -1e-6).any():
@@ -181,7 +165,7 @@ def two_maps(answer):
             raise Mistake("two_maps should return two functions, one for queries and one for keys.")
         A, B = given
         _name_the_slip(A, B, G0, G1, X, d)
-        tables = {p: (_array(A(p), (d, d), f"the queries' map at {p}"), _array(B(p), (d, d), f"the keys' map at {p}")) for p in range(-3, 6)}
+        tables = {p: (array(A(p), (d, d), f"the queries' map at {p}"), array(B(p), (d, d), f"the keys' map at {p}")) for p in range(-3, 6)}
         for i in range(-3, 6):
             for j in range(-3, 6):
                 want = G0 @ np.linalg.matrix_power(X, i - j)
@@ -195,7 +179,7 @@ def two_maps(answer):
 def _name_the_slip(A, B, G0, G1, X, d):
     """The likely mistake of two maps that fail at positions p ≥ 0 already."""
     power, near = np.linalg.matrix_power, lambda a, b: np.abs(a - b).max() < 1e-7 * max(1, np.abs(b).max())
-    Q, K = ([_array(M(p), (d, d), f"the {who} map at {p}") for p in range(4)] for M, who in ((A, "queries'"), (B, "keys'")))
+    Q, K = ([array(M(p), (d, d), f"the {who} map at {p}") for p in range(4)] for M, who in ((A, "queries'"), (B, "keys'")))
 
     def gives(f, flip=False):
         return all(near((Q[i] if flip else Q[i].T) @ K[j], f(i, j)) for i in range(4) for j in range(4))
