@@ -162,7 +162,7 @@ def test_requirements_are_pinned_and_within_the_lock():
     for name in ("requirements-book.txt", "requirements.txt"):
         for line in (ROOT / name).read_text().splitlines():
             if line and not line.startswith(("#", "-")):
-                package, version = re.fullmatch(r"([\w-]+)==([\w.]+)", line).groups()
+                package, version = re.fullmatch(r'([\w-]+)==([\w.]+)(?:; sys_platform == "\w+")?(?:\s+#.*)?', line).groups()
                 assert lock[package.lower()] == version
 
 
