@@ -1,5 +1,6 @@
 """The experiments' parts: tasks with right labels, a model that is blind exactly when it should be."""
 
+import mmap
 import re
 
 import numpy as np
@@ -10,8 +11,8 @@ from poslib import absolute, relative
 from poslib.absolute import frequencies, sinusoid
 from poslib.attention import split_heads
 from poslib.collisions import angle_error, kernel, rounded
-from poslib.lab import (atlas, bytes_and_flops, causal_mask, census, collisions, extrapolation, learned_positions, order_blindness, pretrained, relative_scores,
-                        results, rope_in_practice, sinusoids, tasks, weight_layout)
+from poslib.lab import (atlas, bytes_and_flops, causal_mask, census, collisions, extrapolation, learned_positions, order_blindness, pretrained,
+                        relative_scores, results, rope_in_practice, sinusoids, tasks, traffic, weight_layout)
 from poslib.lab import frequencies as lab_frequencies
 from poslib.lab.encodings import ENCODINGS, Encoding
 from poslib.lab.model import Transformer
@@ -974,3 +975,31 @@ def test_measuring_the_machine_of_chapter_11_takes_the_best_of_its_runs_and_leav
     finally:
         torch.set_num_threads(before)
     assert all(found["lowest"][name] <= best for name, best in found["best"].items()) and set(found["best"]) == {"bandwidth", "fp32", "bf16"}
+
+
+def test_every_way_to_rotate_of_chapter_11_turns_by_the_same_angles():
+    shape = (1, 2, 24, 16)
+    for dtype, off in (("fp32", 1e-5), ("bf16", 0.1)):
+        calls = bytes_and_flops.calls(dtype, shape)
+        x = calls["copy"]().clone()
+        want = {layout: rotate(x.double(), torch.arange(24), layout=layout) for layout in ("half", "interleaved")}
+        for way, call in calls.items():
+            if way != "copy":
+                right = want["interleaved" if way in ("complex", "poslib interleaved") else "half"]
+                assert (call().double() - right).abs().max() < off, way
+
+
+def test_ways_to_rotate_are_timed_in_copies_and_their_faults_counted():
+    found = bytes_and_flops.ways("fp32", 0.2, shape=(1, 2, 16, 8))
+    assert set(found) == {"copy", *traffic.ROTATIONS, "poslib half", "poslib interleaved"}
+    assert all(a <= b <= c for a, b, c in (row["copies"] for row in found.values())) and found["copy"]["copies"][1] == 1
+    fresh = bytes_and_flops.faults(lambda: torch.frombuffer(mmap.mmap(-1, 1 << 24), dtype=torch.uint8).fill_(1))
+    assert 8 <= fresh <= 5000 and bytes_and_flops.faults(lambda: None) < 4, "16 MiB of new memory: 8 pages of 2 MiB to 4,096 of 4 KiB"
+
+
+def test_stored_ways_to_rotate_of_chapter_11_have_all_their_parts():
+    stored = results.load("bytes_and_flops")
+    for allocator in ("kept", "default"):
+        for dtype in ("fp32", "bf16"):
+            assert set(stored["ways"][allocator][dtype]) == {"copy", *traffic.ROTATIONS, "poslib half", "poslib interleaved"}
+    assert max(row["faults"] for rows in stored["ways"]["kept"].values() for row in rows.values()) < 16, "memory that is kept faults no more"
