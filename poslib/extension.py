@@ -35,7 +35,8 @@ class Method:
     holds each once.
 
     Whether frequencies depend on the length of the text is the class's `dynamic`.  Methods that are not dynamic take a length too,
-    and give the same for all.
+    and give the same for all.  Texts of different lengths have different frequencies then: turn them one by one, or all for one length.
+    ``torch.compile`` makes one graph, and may make another when the length changes; `tables` made outside of it spare that.
 
     Examples
     --------

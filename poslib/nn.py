@@ -189,7 +189,8 @@ class Rotary(torch.nn.Module):
             raise ValueError("frequencies and method are given; allowed is one of the two")
         self.method = method
         for length in () if method is None else (1, 2**31):
-            method.frequencies(width, base, length=length)
+            ladder = method.frequencies(width, base, length=length)
+        self._ladder = None if method is None or method.dynamic else tuple(ladder.tolist())
         own = () if axes is None else (max(self.axes) + 1,)
         no_tokens = torch.zeros(*own, 0, dtype=torch.int64, device="cpu")
         # refuses what is not allowed, here rather than at the first call
@@ -229,8 +230,10 @@ class Rotary(torch.nn.Module):
         keys_at = positions if key_positions is None else key_positions
         if self.method is None:
             return rotary.rotate(q, positions, **self._settings()), rotary.rotate(k, keys_at, **self._settings())
-        settings = {"layout": self.layout, "width": self.width, "base": self.base, "axes": self.axes, "length": length}
-        return self.method.rotate(q, positions, **settings), self.method.rotate(k, keys_at, **settings)
+        settings = {"layout": self.layout, "width": self.width, "axes": self.axes, "inverse": False, "out": None}
+        used = self.method._used(length)
+        made = self.method._ladder(self.width, self.base, used) if self._ladder is None else self._ladder, self.method._rotation(used)
+        return extension._turned(q, positions, *made, **settings), extension._turned(k, keys_at, *made, **settings)
 
     def _settings(self):
         return {"layout": self.layout, "width": self.width, "base": self.base, "frequencies": self.frequencies, "axes": self.axes}
