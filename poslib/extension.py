@@ -313,14 +313,14 @@ class Method:
         return [f"Of {len(slowed)} pairs " + ", ".join(f"{n} {what}" for n, what in parts if n) + "."]
 
     def _used(self, length):
-        """A length as a Python int; None where it makes no difference and is not given."""
+        """A length as a Python int; None where it makes no difference."""
         if length is None:
             if self.dynamic:
                 raise TypeError(f"length is None, and the frequencies of {type(self).__name__} depend on it; allowed is a whole "
                                 "number, one more than the largest position of the text")
             return None
         arrays.whole("length", length, at_least=1)
-        return operator.index(length)
+        return operator.index(length) if self.dynamic else None
 
 
 @dataclasses.dataclass(frozen=True)

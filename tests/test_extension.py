@@ -434,13 +434,247 @@ def test_methods_are_frozen_equal_by_value_and_can_be_stored(method):
 @pytest.mark.parametrize("name", ["dynamic", "longrope, two factors", "yarn"])
 def test_it_compiles_to_one_graph_whatever_the_length(name):
     method, x, ids = METHODS[name], torch.randn(2, 5, 32), torch.arange(5)
-    torch._dynamo.reset()
-    module = nn.Rotary(32, layout="half", method=method)
-    read = hf.RotaryConfig(32, 32, "half", 10000.0, method=method)
-    whole, other = (torch.compile(f, backend="eager", fullgraph=True) for f in (module, read.rotate))
+    module, read = nn.Rotary(32, layout="half", method=method), hf.RotaryConfig(32, 32, "half", 10000.0, method=method)
+    turn = read.rotate if name == "yarn" else lambda x, ids, length: module(x, x, ids, length=length)[1]
+    compiled = torch.compile(turn, backend="eager", fullgraph=True)
     for length in (16, 17, 40):
-        want = method.rotate(x, ids, layout="half", length=length)
-        assert torch.equal(whole(x, x, ids, length=length)[1], want) and torch.equal(other(x, ids, length=length), want)
+        assert torch.equal(compiled(x, ids, length=length), method.rotate(x, ids, layout="half", length=length))
+
+
+# -- configuration files
+
+LLAMA = {"model_type": "llama", "hidden_size": 2048, "num_attention_heads": 32, "max_position_embeddings": 131072}
+L = "original_max_position_embeddings"
+YARN = {"rope_type": "yarn", "factor": 4.0, L: 32768}
+LLAMA3 = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, L: 8192}
+SU = {"rope_type": "longrope", "short_factor": SHORT[:32], "long_factor": LONG[:32], L: 4096}
+MLA = {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "rope_theta": 10000, "max_position_embeddings": 163840}
+V3 = {"type": "yarn", "factor": 40, L: 4096, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}
+QWEN2VL = {"model_type": "qwen2_vl", "head_dim": 128, "rope_theta": 1e6, "max_position_embeddings": 32768}
+GEMMA3 = {"model_type": "gemma3_text", "head_dim": 256, "max_position_embeddings": 131072}
+with_rope = lambda inner, file=LLAMA, spelling="rope_scaling": {**file, spelling: inner}
+
+READ = {  # a configuration, options -> method
+    "linear": (with_rope({"type": "linear", "factor": 2}), {}, E.Linear(2)),
+    "dynamic": (with_rope({"type": "dynamic", "factor": 2.0}), {}, E.DynamicNTK(2, 131072)),
+    "dynamic, its length twice": (with_rope({"type": "dynamic", "factor": 2.0, L: 131072}), {}, E.DynamicNTK(2, 131072)),
+    "yarn": (with_rope(YARN), {}, E.YaRN(4, 32768)),
+    "new spelling": (with_rope({**YARN, "rope_theta": 1e6}, spelling="rope_parameters"), {}, E.YaRN(4, 32768)),
+    "both names of the kind": (with_rope({**YARN, "type": "yarn"}), {}, E.YaRN(4, 32768)),
+    "both spellings": ({**with_rope(YARN), "rope_parameters": {**{k: v for k, v in YARN.items() if k != "rope_type"}, "type": "yarn", "rope_theta": 1e6, "mscale": None}}, {}, E.YaRN(4, 32768)),
+    "every option": (with_rope({**YARN, "beta_fast": 16, "beta_slow": 2, "truncate": False, "attention_factor": 1.25}), {},
+                     E.YaRN(4, 32768, beta_fast=16, beta_slow=2, truncate=False, attention_factor=1.25)),
+    "multiplier": (with_rope({**YARN, "attn_factor": 0.8782488562869419}), {}, E.YaRN(4, 32768, multiplier=0.8782488562869419)),
+    "multiplier and what follows from it": (with_rope({**YARN, "attn_factor": 1}), {}, E.YaRN(4, 32768)),
+    "finetuned": (with_rope({**YARN, "finetuned": True}), {}, E.YaRN(4, 32768)),
+    "factor from the lengths": (with_rope({"rope_type": "yarn", "factor": None, L: 32768}), {}, E.YaRN(4, 32768)),
+    "length of the model": (with_rope({"rope_type": "yarn", "factor": 4}), {}, E.YaRN(4, 131072)),
+    "length beside": ({**with_rope({"rope_type": "yarn", "factor": 4}), L: 32768}, {}, E.YaRN(4, 32768)),
+    "length in both": ({**with_rope(YARN), L: 32768}, {}, E.YaRN(4, 32768)),
+    "deepseek": (with_rope(V3, MLA), {}, E.YaRN(40, 4096, mscale=1, mscale_all_dim=1, scale_softmax=True)),
+    "weights of another model": (with_rope({**V3, "factor": 4.0}), {}, E.YaRN(4, 4096, mscale=1, mscale_all_dim=1)),
+    "final factor as the weights say": (with_rope({**V3, "attention_factor": 1.0}), {}, E.YaRN(40, 4096, mscale=1, mscale_all_dim=1, attention_factor=1)),
+    "llama 3": (with_rope(LLAMA3), {}, E.Llama3(32, 8192)),
+    "longrope": (with_rope(SU), {}, E.LongRoPE(SHORT[:32], LONG[:32], 4096, factor=32)),
+    "su": (with_rope({**SU, "rope_type": None, "type": "su"}), {}, E.LongRoPE(SHORT[:32], LONG[:32], 4096, factor=32)),
+    "longrope, final": (with_rope({**SU, "attention_factor": 1.5}), {}, E.LongRoPE(SHORT[:32], LONG[:32], 4096, factor=32, attention_factor=1.5)),
+    "p-rope, slower": (with_rope({"rope_type": "proportional", "partial_rotary_factor": 0.25, "factor": 8.0}), {}, E.Proportional(0.25, 8)),
+    "m-rope": (with_rope({**YARN, "mrope_section": [16, 24, 24]}, QWEN2VL), {}, E.YaRN(4, 32768)),
+    "old gemma": ({**GEMMA3, "rope_theta": 1e6, "rope_local_base_freq": 1e4, "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}, {"layer_type": "full_attention"}, E.Linear(8)),
+    "old gemma, near": ({**GEMMA3, "rope_theta": 1e6, "rope_local_base_freq": 1e4, "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}, {"layer_type": "sliding_attention"}, None),
+    "gemma": (with_rope({"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}, GEMMA3,
+                        "rope_parameters"), {"layer_type": "full_attention"}, E.Linear(8)),
+    "nested yarn": (with_rope({"full_attention": {**YARN, "rope_theta": 1e6, "truncate": False}, "sliding_attention": {"rope_theta": 1e4}}, GEMMA3, "rope_parameters"),
+                    {"layer_type": "full_attention"}, E.YaRN(4, 32768, truncate=False)),
+    "unknown model": (with_rope({**YARN, "rope_theta": 1e6}, {**LLAMA, "model_type": "new"}), {"layout": "interleaved"}, E.YaRN(4, 32768)),
+    "factor 1": (with_rope({"type": "linear", "factor": 1.0}), {}, E.Linear(1)),
+    "default": (with_rope({"rope_type": "default", "factor": 1.0}), {}, None),
+}
+
+
+@covers("P25", "P31", "P32", "P43")
+@pytest.mark.parametrize("case", READ)
+def test_what_is_read(case):
+    file, options, want = READ[case]
+    before = repr(file)
+    got = from_hf_config(file, **options)
+    assert got.method == want and repr(file) == before and hash(got) == hash(from_hf_config(copy.deepcopy(file), **options))
+    axes = () if got.sections is None else (3,)
+    x, ids = draw(20, 2, 5, got.head_dim), np.random.default_rng(1).integers(0, 9000, (*axes, 5))
+    made = E.Unscaled() if want is None else want
+    turned = made.rotate(x, ids, layout=got.layout, width=got.width, base=got.base, axes=got.axes, length=9000)
+    assert (got.rotate(x, ids, length=9000) == turned).all() and abs(turned - x).max() > 0.1
+    assert (got.frequencies(length=9000) == made.frequencies(got.width, got.base, length=9000)).all()
+    assert got.rotation_factor(length=9000) == made.rotation_factor(length=9000) and got.softmax_factor() == made.softmax_factor()
+    np.testing.assert_allclose(got.rotate(got.rotate(x, ids, length=9000), ids, length=9000, inverse=True), x, atol=1e-11)
+    assert got.dynamic == made.dynamic and got.explain(length=9000) != (got.explain() if got.dynamic else "")
+
+
+@covers("P45")
+def test_what_was_read_does_not_follow_the_file():
+    file = with_rope(copy.deepcopy(SU))
+    got = from_hf_config(file)
+    file["rope_scaling"]["long_factor"][:] = [9.0] * 32
+    file["rope_scaling"]["rope_type"] = "linear"
+    assert got.method == READ["longrope"][2]
+    for thing, name in ((got, "method"), (got.method, "long_factor")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(thing, name, None)
+
+
+EXPLAINED = {
+    "yarn": ["Before stretching, pair k turns by 10000^(-2k/64) radians per position: wavelengths from 6.28 to 47,117 positions.",
+             'YaRN, factor 4 for a trained length of 32,768 (ramp "code").', "Of 32 pairs 18 keep their frequency, 12 are slowed in part, 2 are slowed 4 times.",
+             "Turned queries and keys grow by 1.1386 (rotation factor), scores by 1.2965."],
+    "deepseek": ['YaRN, factor 40 for a trained length of 4,096 (ramp "code").', "Of 32 pairs 11 keep their frequency, 12 are slowed in part, 9 are slowed 40 times.",
+                 "The softmax scale grows by 1.8739 besides (softmax factor)."],
+    "dynamic": ["DynamicNTK, factor 2 beyond a trained length of 131,072.", "Frequencies depend on the length of the text, which must be given."],
+    "linear": ["Linear, factor 2.", "Of 32 pairs 32 are slowed 2 times."], "llama 3": ["Llama3, factor 32 for a trained length of 8,192.",
+               "Of 32 pairs 21 keep their frequency, 4 are slowed in part, 7 are slowed 32 times."],
+    "p-rope, slower": ["Proportional (p-RoPE), share 0.25, factor 8.", "Of 32 pairs 8 are slowed in part, 24 stand still."],
+    "finetuned": ["finetuned says how the model was trained, and changes nothing here."],
+    "length of the model": ["The file gives no original_max_position_embeddings; transformers takes max_position_embeddings, 131,072."],
+    "weights of another model": ["max_position_embeddings is 131,072, 32 times the trained length; the factor is taken as given, 4."],
+}
+
+
+@pytest.mark.parametrize("case", EXPLAINED)
+def test_what_is_explained(case):
+    file, options, _ = READ[case]
+    lines = from_hf_config(file, **options).explain().split("\n")
+    assert [line for line in EXPLAINED[case] if line not in lines] == [], lines
+
+
+def test_what_is_explained_for_a_length():
+    said = from_hf_config(READ["longrope"][0]).explain
+    assert "The 32 pairs are slowed 1 to 1.31 times." in said(length=4096) and "The 32 pairs are slowed 1 to 16.5 times." in said(length=4097)
+    assert "grow by 1.1902 (rotation factor), scores by 1.4167" in said(length=4097)
+    dynamic = from_hf_config(READ["dynamic"][0]).explain
+    assert "Of 32 pairs 32 keep their frequency." in dynamic(length=131072)
+    assert "Of 32 pairs 1 keep their frequency, 30 are slowed in part, 1 are slowed 3 times." in dynamic(length=262144)
+    assert E.Unscaled().explain(8) == "Unscaled.\nOf 4 pairs 4 keep their frequency."
+
+
+read = lambda inner, file=LLAMA, **options: lambda: from_hf_config(with_rope(inner, file), **options)
+without = lambda inner, key: {k: v for k, v in inner.items() if k != key}
+BAD_FILES = {  # what is passed -> error and a piece of its message
+    "unknown kind": (read({"rope_type": "mystery"}), ValueError, r"rope_type is 'mystery', which is not known; allowed are 'default', .*'longrope'"),
+    "kind of no text": (read({"rope_type": 7}), ValueError, r"rope_type is 7, which is not known"),
+    "ntk": (read({"type": "ntk", "factor": 4.0}), ValueError, r"'ntk', which is not known; .* make poslib\.extension\.NTKAware or DynamicNTK by hand"),
+    "two kinds": (read({"rope_type": "yarn", "type": "linear", "factor": 4.0}), ValueError, r"rope_type is 'yarn' and type 'linear': allowed is one"),
+    "key of another kind": (read({"rope_type": "linear", "factor": 4.0, "beta_fast": 32}), ValueError, r"rope_type is 'linear' and beta_fast is given, which is not known of it"),
+    "a typing mistake": (read({**YARN, "beta_fats": 32}), ValueError, r"'yarn' and beta_fats is given"),
+    "alpha": (read({"type": "dynamic", "factor": 1.0, "alpha": 1000.0}), ValueError, r"'dynamic' and alpha is given"),
+    "factor alone": (read({"factor": 4.0}), ValueError, r"factor is 4\.0 with rope_type 'default'; allowed is 1, or a rope_type that stretches"),
+    "no factor": (read({"type": "linear"}), ValueError, r"rope_type is 'linear' and factor is missing; allowed is a number"),
+    "no factor, dynamic": (read({"type": "dynamic"}), ValueError, r"rope_type is 'dynamic' and factor is missing"),
+    "no factor, llama 3": (read(without(LLAMA3, "factor")), ValueError, r"rope_type is 'llama3' and factor is missing"),
+    "no band": (read(without(LLAMA3, "low_freq_factor")), ValueError, r"low_freq_factor is missing"),
+    "no other band": (read(without(LLAMA3, "high_freq_factor")), ValueError, r"high_freq_factor is missing"),
+    "no list": (read(without(SU, "long_factor")), ValueError, r"long_factor is missing; allowed is a list of numbers"),
+    "no length": (read(without(SU, L)), ValueError, r"rope_type is 'longrope' and original_max_position_embeddings is missing; allowed is a whole number"),
+    "no length at all": (read(without(YARN, L), without(LLAMA, "max_position_embeddings")), ValueError, r"'yarn' and original_max_position_embeddings is missing"),
+    "no length, dynamic": (read({"type": "dynamic", "factor": 2}, without(LLAMA, "max_position_embeddings")), ValueError, r"'dynamic' and max_position_embeddings is missing"),
+    "neither factor nor lengths": (read(without(YARN, "factor"), without(LLAMA, "max_position_embeddings")), ValueError, r"factor is missing, and so is max_position_embeddings"),
+    "two lengths": (read(YARN, {**LLAMA, L: 4096}), ValueError, r"the trained length is given as .*32768.*4096.*; allowed is one number"),
+    "two lengths, dynamic": (read({"type": "dynamic", "factor": 2, L: 4096}), ValueError, r"the trained length is given as .*4096.*131072"),
+    "length text": (read({**YARN, L: "32k"}), TypeError, r"original_max_position_embeddings of the dictionary is '32k'; allowed is a whole number"),
+    "length of no whole number": (read({**YARN, L: 32768.0}), TypeError, r"is 32768\.0; allowed is a whole number"),
+    "longest text": (read(YARN, {**LLAMA, "max_position_embeddings": "long"}), TypeError, r"max_position_embeddings is 'long'"),
+    "final and multiplier": (read({**YARN, "attention_factor": 1.0, "attn_factor": 0.9}), ValueError, r"attention_factor is 1, which is final, and multiplier 0\.9"),
+    "final and weights": (read({**V3, "attention_factor": 1.3688879}), ValueError, r"attention_factor is 1\.36889, and mscale and mscale_all_dim give 1; allowed is one number"),
+    "weights of an unknown model": (read({**V3, "rope_theta": 9.0}, {**LLAMA, "model_type": "new"}, layout="half"), ValueError, r"mscale_all_dim is 1\.0 and model_type 'new': whether"),
+    "factor below 1": (read({"type": "linear", "factor": 0.5}), ValueError, r"factor is 0\.5; allowed is a finite number of at least 1"),
+    "factor text": (read({"type": "linear", "factor": "4"}), TypeError, r"factor is '4'; allowed is a finite number"),
+    "beta zero": (read({**YARN, "beta_fast": 0}), ValueError, r"beta_fast is 0; allowed is a finite number above 0"),
+    "truncate text": (read({**YARN, "truncate": "no"}), TypeError, r"truncate is 'no'; allowed are True and False"),
+    "lists of the head": (lambda: from_hf_config({"model_type": "phi3", "hidden_size": 3072, "num_attention_heads": 24, "max_position_embeddings": 131072, "rope_theta": 1e4,
+                                                  "partial_rotary_factor": 0.75, "rope_scaling": {**SU, "short_factor": [1.0] * 64, "long_factor": [1.0] * 64}}), ValueError,
+                          r"short_factor and long_factor have 64 entries, width is 96; allowed are 48, one for each pair that turns"),
+    "spellings differ": (lambda: from_hf_config({**with_rope(YARN), "rope_parameters": {**YARN, "factor": 8.0}}), ValueError, r"rope_parameters and rope_scaling differ in factor; allowed"),
+    "one spelling says more": (lambda: from_hf_config({**with_rope(YARN), "rope_parameters": {**YARN, "beta_fast": 16}}), ValueError, r"differ in beta_fast"),
+    "kinds of spellings": (lambda: from_hf_config({**with_rope({"type": "linear", "factor": 4.0}), "rope_parameters": {**YARN}}), ValueError, r"differ in original_max.*, rope_type"),
+    "bases of spellings": (lambda: from_hf_config({**with_rope({**YARN, "rope_theta": 5.0}), "rope_parameters": {**YARN, "rope_theta": 6.0}}), ValueError, r"differ in rope_theta"),
+    "dynamic without length": (lambda: from_hf_config(READ["dynamic"][0]).rotate(np.ones((1, 64)), np.arange(1)), TypeError, r"length is None, and the frequencies of DynamicNTK"),
+    "by hand": (lambda: hf.RotaryConfig(8, 8, "half", 9.0, method="yarn"), TypeError, r"method is a str; allowed are the methods of poslib\.extension"),
+    "by hand, twice": (lambda: hf.RotaryConfig(8, 8, "half", 9.0, share=0.5, method=E.Linear(2)), ValueError, r"share is 0\.5 and method Linear\(factor=2\.0\): allowed is one"),
+    "by hand, two channels": (lambda: hf.RotaryConfig(2, 2, "half", 9.0, method=E.DynamicNTK(2, 8)), ValueError, r"width is 2: one pair alone"),
+}
+test_bad_files_name_the_key_the_value_and_what_is_allowed = covers("P41", "P43")(bad_input_test(BAD_FILES))
+
+ONE, IDS = np.ones((3, 8)), np.arange(3)
+BAD = {
+    "factor": (lambda: E.Linear(0.5), ValueError, r"factor is 0\.5; allowed is a finite number of at least 1"),
+    "factor nan": (lambda: E.NTKAware(math.nan), ValueError, r"factor is nan"),
+    "factor bool": (lambda: E.DynamicNTK(True, 8), TypeError, r"factor is True; allowed is a finite number of at least 1"),
+    "factor infinite": (lambda: E.PartNTK(math.inf, 8), ValueError, r"factor is inf"),
+    "trained length": (lambda: E.DynamicNTK(2, 0), ValueError, r"trained_length is 0; allowed is at least 1"),
+    "trained length float": (lambda: E.Llama3(8, 8192.0), TypeError, r"trained_length is 8192\.0; allowed is a whole number"),
+    "trained length 1": (lambda: E.LongRoPE([1], [1], 1, factor=2), ValueError, r"trained_length is 1; allowed is at least 2"),
+    "ramp": (lambda: E.ByParts(4, 64, ramp="linear"), ValueError, r"ramp is 'linear'; allowed are 'paper' \(linear in the turns.*'code' \(linear in the number"),
+    "betas": (lambda: E.YaRN(4, 64, beta_fast=1), ValueError, r"beta_fast is 1, beta_slow 1; allowed is a larger beta_fast"),
+    "beta": (lambda: E.YaRN(4, 64, beta_slow=0), ValueError, r"beta_slow is 0; allowed is a finite number above 0"),
+    "truncate": (lambda: E.YaRN(4, 64, truncate=1), TypeError, r"truncate is 1; allowed are True and False"),
+    "truncate of the paper": (lambda: E.ByParts(4, 64, ramp="paper", truncate=True), ValueError, r"truncate is True and ramp 'paper', which has no pair numbers; allowed is None"),
+    "attention factor": (lambda: E.YaRN(4, 64, attention_factor=0), ValueError, r"attention_factor is 0; allowed is a finite number above 0"),
+    "attention factor twice": (lambda: E.YaRN(4, 64, attention_factor=1.1, multiplier=2), ValueError, r"attention_factor is 1\.1, which is final, and multiplier 2"),
+    "multiplier": (lambda: E.YaRN(4, 64, multiplier=-1), ValueError, r"multiplier is -1"),
+    "weight": (lambda: E.YaRN(4, 64, mscale=-1), ValueError, r"mscale is -1; allowed is a finite number of at least 0"),
+    "other weight": (lambda: E.YaRN(4, 64, mscale_all_dim="1"), TypeError, r"mscale_all_dim is '1'"),
+    "scale_softmax": (lambda: E.YaRN(4, 64, scale_softmax=1), TypeError, r"scale_softmax is 1; allowed are True and False"),
+    "bands": (lambda: E.Llama3(8, 64, low_freq_factor=4), ValueError, r"low_freq_factor is 4, high_freq_factor 4; allowed is a larger high_freq_factor"),
+    "lists": (lambda: E.LongRoPE([1.0], [1.0, 2.0], 64, factor=2), ValueError, r"short_factor has 1 entries, long_factor 2; allowed is one in each"),
+    "list empty": (lambda: E.LongRoPE([], [], 64, factor=2), ValueError, r"short_factor is empty"),
+    "list entry": (lambda: E.LongRoPE([1, 0], [1, 1], 64, factor=2), ValueError, r"short_factor\[1\] is 0; allowed is a finite number above 0"),
+    "list text": (lambda: E.LongRoPE("12", [1, 1], 64, factor=2), TypeError, r"short_factor is '12'; allowed are positive numbers"),
+    "list number": (lambda: E.LongRoPE([1, 1], 2, 64, factor=2), TypeError, r"long_factor is 2; allowed are"),
+    "list of another width": (lambda: PHI.frequencies(128, length=1), ValueError, r"have 48 entries, width is 128; allowed are 64"),
+    "no factor": (lambda: E.LongRoPE([1], [1], 64), ValueError, r"factor is None, and so is attention_factor"),
+    "one mscale": (lambda: E.LongRoPE([1], [1], 64, short_mscale=1), ValueError, r"short_mscale is 1.*, long_mscale None: give both or neither"),
+    "three factors": (lambda: E.LongRoPE([1], [1], 64, attention_factor=1, short_mscale=1, long_mscale=1), ValueError, r"attention_factor is 1 and short_mscale 1"),
+    "share": (lambda: E.Proportional(1.5), ValueError, r"share is 1\.5; allowed is a number from 0 to 1"),
+    "width": (lambda: E.Linear(2).frequencies(7), ValueError, r"width is 7; allowed are even numbers"),
+    "width of one pair": (lambda: E.NTKAware(2).frequencies(2), ValueError, r"width is 2: one pair alone is the fastest and the slowest; allowed is at least 4"),
+    "base": (lambda: E.Linear(2).frequencies(8, 0.5), ValueError, r"base is 0\.5; allowed is a finite number of at least 1"),
+    "base of one": (lambda: E.ByParts(2, 64).frequencies(8, 1), ValueError, r"base is 1: all pairs turn alike"),
+    "base too large": (lambda: E.NTKAware(1e300).frequencies(4), ValueError, r"stretched by 1e\+300: the new one is not finite"),
+    "base within the length": (lambda: E.DynamicNTK(2, 64).frequencies(8, 0.5, length=9), ValueError, r"base is 0\.5"),
+    "width within the length": (lambda: E.DynamicNTK(2, 64).frequencies(7, length=9), ValueError, r"width is 7"),
+    "no turn in the length": (lambda: E.YaRN(2, 1).frequencies(8, 10.0), ValueError, r"trained_length is 1, width 8, base 10: the ramp would run from pair 0 to -3; allowed"),
+    "too many turns": (lambda: E.YaRN(2, 10**5).frequencies(8, 10.0), ValueError, r"trained_length is 100000, width 8, base 10: the ramp would run from pair 10 to 7"),
+    "length missing": (lambda: PHI.frequencies(96), TypeError, r"length is None, and the frequencies of LongRoPE depend on it; allowed is a whole number, one more than"),
+    "length missing, factor": (lambda: PHI.rotation_factor(), TypeError, r"length is None"),
+    "length zero": (lambda: E.DynamicNTK(2, 8).new_base(8, length=0), ValueError, r"length is 0; allowed is at least 1"),
+    "length of a static one": (lambda: E.Linear(2).frequencies(8, length=-1), ValueError, r"length is -1; allowed is at least 1"),
+    "length float": (lambda: E.Linear(2).rotate(ONE, IDS, layout="half", length=3.0), TypeError, r"length is 3\.0; allowed is a whole number"),
+    "old": (lambda: E.Linear(2).relength(ONE, IDS, 0, 1, layout="half"), ValueError, r"old is 0; allowed is at least 1"),
+    "new": (lambda: E.Linear(2).relength(ONE, IDS, 1, 1.5, layout="half"), TypeError, r"new is 1\.5"),
+    "x": (lambda: E.Linear(2).rotate([1.0], IDS, layout="half"), TypeError, r"x is a list; allowed are numpy arrays and torch tensors"),
+    "x whole": (lambda: E.YaRN(2, 64).rotate(np.ones((3, 8), int), IDS, layout="half"), TypeError, r"x has dtype int64"),
+    "x flat": (lambda: E.Linear(2).rotate(np.ones(8), IDS, layout="half"), ValueError, r"x has shape \(8,\); allowed is \(\.\.\., length, width\)"),
+    "x odd": (lambda: E.Linear(2).rotate(np.ones((3, 7)), IDS, layout="half"), ValueError, r"x has shape \(3, 7\): its width 7 must be even"),
+    "width beyond": (lambda: E.Linear(2).rotate(ONE, IDS, layout="half", width=10), ValueError, r"width is 10, x has shape \(3, 8\); allowed is at most 8"),
+    "layout": (lambda: E.YaRN(2, 64).rotate(ONE, IDS, layout="neox"), ValueError, r"layout is 'neox'; allowed are 'half'"),
+    "positions": (lambda: E.YaRN(2, 64).rotate(ONE, IDS[:2], layout="half"), ValueError, r"positions has shape \(2,\), x \(3, 8\): allowed is"),
+    "positions kind": (lambda: E.YaRN(2, 64).rotate(ONE, torch.arange(3), layout="half"), TypeError, r"positions is a Tensor, x a ndarray"),
+    "positions float": (lambda: E.Linear(2).positions(np.ones(3)), TypeError, r"positions has dtype float64; allowed are integers"),
+    "inverse": (lambda: E.YaRN(2, 64).rotate(ONE, IDS, layout="half", inverse=1), TypeError, r"inverse is 1"),
+    "out": (lambda: E.YaRN(2, 64).rotate(ONE, IDS, layout="half", out=np.ones((3, 6))), ValueError, r"out has shape \(3, 6\), x \(3, 8\)"),
+    "axes": (lambda: E.YaRN(2, 64).rotate(ONE, IDS[None], layout="half", axes=(0, 0, 0, 1)), ValueError, r"axes holds 1, positions has 1 axes"),
+    "dtype": (lambda: E.YaRN(2, 64).tables(IDS, 8, np.int64), TypeError, r"dtype is .*int64.*; allowed are float dtypes"),
+    "head width": (lambda: E.Linear(2).scale(0), ValueError, r"head_width is 0; allowed is at least 1"),
+    "turned plain": (lambda: E.Linear(2).scale(8, turned_plain=1), TypeError, r"turned_plain is 1; allowed are True and False"),
+    "mscale": (lambda: E.mscale(0), ValueError, r"factor is 0; allowed is a finite number above 0"),
+    "mscale weight": (lambda: E.mscale(2, None), TypeError, r"weight is None; allowed is a finite number"),
+    "range truncate": (lambda: E.correction_range(8, 1e4, 64, truncate=None), TypeError, r"truncate is None; allowed are True and False"),
+    "range betas": (lambda: E.correction_range(8, 1e4, 64, beta_slow=-1), ValueError, r"beta_slow is -1; allowed is a finite number above 0"),
+    "the class itself": (lambda: E.Method().frequencies(8), TypeError, r"Method has no frequencies; allowed are the methods under it"),
+    "nn method": (lambda: nn.Rotary(8, layout="half", method="yarn"), TypeError, r"method is a str; allowed are the methods of poslib\.extension"),
+    "nn both": (lambda: nn.Rotary(8, layout="half", method=E.Linear(2), frequencies=R.frequencies(8)), ValueError, r"frequencies and method are given; allowed is one of the two"),
+    "nn lists": (lambda: nn.Rotary(8, layout="half", method=PHI), ValueError, r"have 48 entries, width is 8; allowed are 4"),
+    "nn base": (lambda: nn.Rotary(8, layout="half", method=E.Linear(2), base=0), ValueError, r"base is 0"),
+}
+test_bad_input_names_the_argument_the_value_and_what_is_allowed = bad_input_test(BAD)
 
 
 # -- torch modules
