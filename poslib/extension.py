@@ -674,8 +674,8 @@ class PartNTK(Method):
 
     Notes
     -----
-    ``LlamaPartNTKScaledRotaryEmbedding`` in the code of Peng et al.: the ramps, linear in the pair number, run from 1.25 turns in the trained length to
-    0.75, and from 16 to 2.  `ByParts` came of it.
+    ``LlamaPartNTKScaledRotaryEmbedding`` in the code of Peng et al.: the ramps, linear in the pair number, run from 1.25 turns in the
+    trained length to 0.75, and from 16 to 2.  `ByParts` came of it.
 
     Examples
     --------
@@ -717,8 +717,8 @@ class Llama3(Method):
 
     Notes
     -----
-    ``apply_scaling`` in Meta's ``llama-models``: for L/λ between the two, (1 - t) ω/s + t ω with t = (L/λ - low)/(high - low).  It is the paper's ramp of `ByParts`
-    with 1 and 4 turns for 1 and 32, and there is no temperature.
+    ``apply_scaling`` in Meta's ``llama-models``: for L/λ between the two, (1 - t) ω/s + t ω with t = (L/λ - low)/(high - low).  It is
+    the paper's ramp of `ByParts` with 1 and 4 turns for 1 and 32, and there is no temperature.
 
     Examples
     --------
@@ -770,9 +770,9 @@ class LongRoPE(Method):
 
     Notes
     -----
-    Ding et al. 2024 (arXiv 2402.13753); lists, switch and rotation factor as in ``microsoft/LongRoPE``, Phi-3 and ``rope_type="longrope"`` (once "su")
-    of transformers.  The list is chosen once for all positions, by the length in use, and not by the room of a buffer.  Keys that were cached turned with the short
-    list do not fit the long one: see `DynamicNTK`.
+    Ding et al. 2024 (arXiv 2402.13753); lists, switch and rotation factor as in ``microsoft/LongRoPE``, Phi-3 and
+    ``rope_type="longrope"`` (once "su") of transformers.  The list is chosen once for all positions, by the length in use, and not by
+    the room of a buffer.  Keys that were cached turned with the short list do not fit the long one: see `DynamicNTK`.
 
     Examples
     --------

@@ -464,13 +464,15 @@ def _method(file, given, kind, model, share, notes):
 def _yarn(of, factor, length, model, notes):
     own = {name: of[name] for name in ("beta_fast", "beta_slow", "truncate", "attention_factor", "mscale", "mscale_all_dim") if name in of}
     if "finetuned" in of:
+        arrays.flag("finetuned", of["finetuned"])
         notes.append("finetuned says how the model was trained, and changes nothing here.")
     if of.get("mscale_all_dim") and model not in MODELS:
         raise ValueError(f"mscale_all_dim is {of['mscale_all_dim']!r} and model_type {model!r}: whether its softmax scale grows too is not known; "
                          "make RotaryConfig with a poslib.extension.YaRN by hand")
     method = extension.YaRN(factor, length, multiplier=of.get("attn_factor", 1.0), scale_softmax=model in SOFTMAX, **own)
     implied = dataclasses.replace(method, attention_factor=None).rotation_factor()
-    if method.attention_factor is not None and ("mscale" in of or "mscale_all_dim" in of) and not math.isclose(method.attention_factor, implied, rel_tol=1e-6):
+    weighed = "mscale" in of or "mscale_all_dim" in of
+    if method.attention_factor is not None and weighed and not math.isclose(method.attention_factor, implied, rel_tol=1e-6):
         raise ValueError(f"attention_factor is {method.attention_factor:g}, and mscale and mscale_all_dim give {implied:.6g}; allowed is one number")
     usual = extension.mscale(factor) if not (of.get("mscale") and of.get("mscale_all_dim")) else \
         extension.mscale(factor, of["mscale"]) / extension.mscale(factor, of["mscale_all_dim"])
@@ -492,7 +494,8 @@ def _trained_length(file, of, kind, model, notes):
     if found:
         return next(iter(found.values()))
     if kind == "longrope" or file.get("max_position_embeddings") is None:
-        raise ValueError(f"rope_type is {kind!r} and {'max_position_embeddings' if kind == 'dynamic' else LENGTH} is missing; allowed is a whole number")
+        missing = "max_position_embeddings" if kind == "dynamic" else LENGTH
+        raise ValueError(f"rope_type is {kind!r} and {missing} is missing; allowed is a whole number")
     notes.append(f"The file gives no {LENGTH}; transformers takes max_position_embeddings, {_whole(file, 'max_position_embeddings'):,}.")
     return _whole(file, "max_position_embeddings")
 
@@ -504,10 +507,13 @@ def _factor(file, of, length, notes):
     if "factor" not in of:
         if ratio is None:
             raise ValueError("factor is missing, and so is max_position_embeddings, which would give it; allowed is a number")
-        return max(ratio, 1.0)
-    if ratio not in (None, 1.0, of["factor"]):
-        notes.append(f"max_position_embeddings is {longest:,}, {ratio:g} times the trained length; the factor is taken as given, {of['factor']:g}.")
-    return of["factor"]
+        if ratio < 1:
+            raise ValueError(f"factor is missing, and max_position_embeddings is {longest:,} for a trained length of {length:,}; allowed is a factor")
+        return ratio
+    factor = extension._number("factor", of["factor"], at_least=1)
+    if ratio not in (None, 1.0, factor):
+        notes.append(f"max_position_embeddings is {longest:,}, {ratio:g} times the trained length; the factor is taken as given, {factor:g}.")
+    return factor
 
 
 def _needed(of, name, kind):
