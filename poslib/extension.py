@@ -347,7 +347,7 @@ class Linear(Method):
     Parameters
     ----------
     factor : float, at least 1
-        s.
+        The stretch s.
 
     Notes
     -----
@@ -398,7 +398,7 @@ class NTKAware(Method):
     Parameters
     ----------
     factor : float, at least 1
-        s.
+        The stretch s: how many times slower slow pairs turn.
 
     Notes
     -----
@@ -510,13 +510,13 @@ class ByParts(Method):
     Parameters
     ----------
     factor : float, at least 1
-        s.
+        The stretch s: how many times slower slow pairs turn.
     trained_length : int, at least 1
-        L.
+        The trained length L, in positions.
     ramp : {"code", "paper"}
-        The paper's ramp is linear in the turns L/λ_k that a pair makes in the trained length, that of its authors' code, of
-        transformers and of all released models linear in k.  They agree on both sides of the ramp, or almost; on it, frequencies
-        differ by up to 3.04 times for Llama 2 stretched 16 times.
+        The paper's ramp is linear in the turns L/λ_k that a pair makes in the trained length, that of its authors' code and of
+        transformers is linear in k.  Far to both sides of it they agree; on it, frequencies differ by up to 3.04 times for Llama 2
+        stretched 16 times.
     beta_fast, beta_slow : float, positive
         Turns above which a pair stays, and below which it is slowed in full.
     truncate : bool, optional
@@ -760,7 +760,7 @@ class LongRoPE(Method):
     short_factor, long_factor : sequences of float, positive, one for each pair that turns
         Divisors of the frequencies for texts of up to L positions, and for longer ones.
     trained_length : int, at least 2
-        L.
+        The trained length L, in positions.
     factor : float, at least 1, optional
         s, which gives the rotation factor √(1 + ln s/ln L); needed unless the factor is given itself.
     attention_factor : float, positive, optional
