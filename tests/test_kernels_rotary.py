@@ -324,9 +324,9 @@ def test_a_program_turns_a_group_of_heads_and_the_key_head_they_share(launches):
     q, k = (vectors(seeded("gqa", h), (2, h, 9, 16), torch.float32) for h in (8, 2))
     K.rotate(q, k, 0, layout="half")
     K.rotate(q, None, 0, layout="half")
-    many, one = (vectors(seeded("gqa", h), (1, h, 9, 16), torch.float32) for h in (24, 1))
+    many, one = (vectors(seeded("gqa", h), (1, h, 9, 16), torch.float32) for h in (24, 2))
     got = K.rotate(many, one, 0, layout="half")
-    assert launches == [("rotate_kernel", 2, 2), ("rotate_kernel", 2, 1), ("rotate_kernel", 1, 3)]
+    assert launches == [("rotate_kernel", 2, 2), ("rotate_kernel", 2, 1), ("rotate_kernel", 1, 4)]
     assert torch.equal(got[1], R.rotate(one, torch.arange(9, device=DEVICE), layout="half")) or COMPILED
 
 
