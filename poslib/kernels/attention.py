@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from poslib import _arrays as arrays, rotary
-from poslib.kernels import _runtime, configs
+from poslib.kernels import _runtime, configs, rotary as kernel
 from poslib.kernels._backward import key_gradient_kernel, query_gradient_kernel
 from poslib.kernels._common import MODE, triton
 from poslib.kernels._decode import combine_kernel, decode_kernel
@@ -81,10 +81,10 @@ def attention(q, k, v, positions=None, key_positions=None, *, rotate="none", lay
     k, v : same dtype and device, shapes (batch, key heads, keys, head width) and (batch, key heads, keys, value width)
         The heads of `q` are a multiple of theirs: query head h uses key head h // (heads / key heads), as torch does with
         ``enable_gqa=True``.  Any strides; a last one other than 1 costs a copy.
-    positions : int, integers of shape (queries,) or (batch, queries), or (cos, sin), optional
+    positions : int, integers of shape (queries,) or (batch, queries), Angles, or (cos, sin), optional
         Where the queries stand, for the turn alone (what is seen is up to `offset`).  An int is the position of the first,
-        the others follow; unless given, `offset`.  A pair is `poslib.rotary.tables` of the positions, formed once
-        for all layers; float32, or for keys narrower.
+        the others follow; unless given, `offset`.  `poslib.kernels.rotary.tables` or `poslib.rotary.tables`, formed once for
+        all layers, say how many channels turn too; for keys they may be narrower than float32, to be read faster.
     key_positions : as `positions`, of the keys, optional
         With ``rotate="qk"``.  Unless given: counted so that the key at index `offset` has the position of the first query,
         or the same tensor as `positions` where there are as many keys as queries and `offset` is 0.
@@ -244,15 +244,16 @@ def _call(q, k, v, positions, key_positions, rotate, layout, width, base, freque
         width, of_queries, of_keys = head_width, None, None
     else:
         rotary._layout(layout)
-        width = rotary._turned_width("q", q.shape, head_width, width)
         of_queries, of_keys = _positions(q, k, positions, key_positions, rotate, offset)
         given = [p for p in (of_queries, of_keys) if isinstance(p, tuple)]
+        if given and width is None:
+            width = 2 * given[0][0].shape[-1]
+        width = rotary._turned_width("q", q.shape, head_width, width)
         if given and frequencies is not None:
             raise ValueError("frequencies are given, and positions as tables (cos, sin), which have theirs; allowed is one of the two")
         for cos, _ in given:
             if 2 * cos.shape[-1] != width:
-                raise ValueError(f"cos has shape {tuple(cos.shape)}, and {width} channels turn; allowed are {width // 2} pairs; "
-                                 "to turn fewer channels, give width")
+                raise ValueError(f"cos has shape {tuple(cos.shape)}, and {width} channels turn; allowed are {width // 2} pairs")
         if not isinstance(of_queries, tuple) or of_keys is not None and not isinstance(of_keys, tuple):
             frequencies = rotary._given_or_of_base(arrays.namespace_of("q", q), frequencies, base, width, q, q)
     return _Call(rotate, of_queries, of_keys, layout, width, frequencies, is_causal, offset, window or 0, slopes, float(scale),
@@ -321,6 +322,10 @@ def _of_rows(name, given, x, narrow):
     if _is_int(given):
         first = operator.index(given)
         return torch.arange(first, first + x.shape[2], device=x.device)
+    if isinstance(given, kernel.Angles):
+        if given.cos is None:
+            raise ValueError(f"{name} are Angles made by phases; allowed are those made by tables")
+        given = given.cos, given.sin
     if isinstance(given, tuple) and len(given) == 2:
         arrays.same_kind(q=x, cos=given[0], sin=given[1])
         arrays.same_device(q=x, cos=given[0], sin=given[1])
@@ -332,7 +337,7 @@ def _of_rows(name, given, x, narrow):
         rotary._check_tables(x, *given)
         return given
     if not isinstance(given, torch.Tensor):
-        raise TypeError(f"{name} is a {type(given).__name__}; allowed are an int, integers in a tensor, and tables (cos, sin)")
+        raise TypeError(f"{name} is a {type(given).__name__}; allowed are an int, integers in a tensor, Angles, and (cos, sin)")
     arrays.integers(arrays.namespace_of(name, given), **{name: given})
     arrays.same_device(q=x, **{name: given})
     rotary._check_rows(x, given, name=name)
@@ -461,11 +466,11 @@ def _readable(x):
 
 
 def _pointers(tables, dummy):
-    """Cosines, sines, and the step from one entry of the batch to the next."""
+    """Cosines, sines, and their rows from one entry of the batch to the next."""
     if tables is None:
         return dummy, dummy, 0
     cos, sin = tables
-    return cos, sin, cos.stride(0) if cos.ndim == 3 and cos.shape[0] > 1 else 0
+    return cos, sin, cos.shape[1] if cos.ndim == 3 and cos.shape[0] > 1 else 0
 
 
 def _shape(q, k, call):
@@ -483,7 +488,7 @@ def _forward(q, k, v, call, save):
     rotate_k = call.rotate == "qk"
     config = _config("forward_qk" if rotate_k else "forward", q)
     out = torch.empty_like(q)
-    lse = q.new_empty(batch, heads, queries, dtype=torch.float32) if save else q
+    lse = torch.empty(batch, heads, queries, dtype=torch.float32, device=q.device) if save else q
     turned = torch.empty(q.shape, dtype=q.dtype, device=q.device) if save and call.rotate != "none" else q
     cos_q, sin_q, st_q = _pointers(call.positions, q)
     cos_k, sin_k, st_k = _pointers(call.key_positions if rotate_k else None, q)
@@ -505,7 +510,7 @@ class _Fused(torch.autograd.Function):
         inside = call
         if call.rotate == "qk":
             cos, sin = (part.to(torch.float32) for part in call.key_positions)
-            k = rotary.turn(k, cos, sin, layout=call.layout)
+            k = kernel.rotate(k, None, kernel.Angles(cos=cos, sin=sin), layout=call.layout)
             inside = replace(call, rotate="q")
         out, turned, lse = _forward(q, k, v, inside, True)
         ctx.save_for_backward(turned, k, v, out, lse)
@@ -549,8 +554,8 @@ def _backward(gradient, q, k, v, out, lse, call, needed):
 def _decode(q, k, v, call):
     batch, heads, queries, width = q.shape
     config, stretches, origin, stretch = _stretches(q, k, call)
-    part = q.new_empty(stretches, batch, heads, queries, width, dtype=torch.float32)
-    lse = q.new_empty(stretches, batch, heads, queries, dtype=torch.float32)
+    part = torch.empty(stretches, batch, heads, queries, width, dtype=torch.float32, device=q.device)
+    lse = torch.empty(part.shape[:-1], dtype=torch.float32, device=q.device)
     out = torch.empty_like(q)
     cos_q, sin_q, st_q = _pointers(call.positions, q)
     cos_k, sin_k, st_k = _pointers(call.key_positions, q)
