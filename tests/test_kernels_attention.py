@@ -475,6 +475,16 @@ def test_plans_say_what_is_copied():
         assert (A.attention(q, apart, v) == A.attention(q, k, v)).all()
 
 
+def test_nothing_is_kept_where_no_gradient_is_recorded(monkeypatch):
+    kept, forward = [], A._forward
+    monkeypatch.setattr(A, "_forward", lambda *given: kept.append(given[-1]) or forward(*given))
+    q, k, v = (x.requires_grad_() for x in plain())
+    out = A.attention(q, k, v)
+    with torch.no_grad():
+        assert (A.attention(q, k, v) == out).all()
+    assert kept == [True, False]
+
+
 def test_a_plan_runs_nothing(monkeypatch):
     for name in ("_forward", "_decode", "_separate"):
         monkeypatch.setattr(A, name, lambda *_: pytest.fail("ran"))
