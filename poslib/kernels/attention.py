@@ -125,7 +125,7 @@ def attention(q, k, v, positions=None, key_positions=None, *, rotate="none", lay
     -----
     A query that sees no key gives 0.  Rows of `k` and `v` that no query sees are not read: behind the end of a cache may
     lie anything.  Queries and keys are turned in float32 and rounded once to their dtype; sums are float32, and the output
-    is rounded once.  Gradients reach `q`, `k` and `v`, once; learned frequencies send a call on the separate path, and
+    is rounded once.  Gradients reach `q`, `k` and `v`, second derivatives are refused (RuntimeError); learned frequencies send a call on the separate path, and
     slopes that require gradients are refused.
 
     Online softmax: Milakov and Gimelshein 2018 (arXiv 1805.02867).  Tiles: Dao 2023 (arXiv 2307.08691).
@@ -358,8 +358,10 @@ class _Fused(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, gradient):
+        if torch.is_grad_enabled():     # torch's own once_differentiable would drop the second derivative of a sum without a word
+            raise RuntimeError("create_graph is True, and the kernels have no second derivatives; allowed is create_graph=False, "
+                               "or poslib.rotary.rotate and torch's scaled_dot_product_attention")
         q, k, v, out, lse = ctx.saved_tensors
         with _runtime.on(q.device):
             return (*_backward(_readable(gradient), q, k, v, out, lse, ctx.call, ctx.needs_input_grad), None)
