@@ -92,7 +92,8 @@ def walk(queries, keys=None, *, way, tile=(128, 128), causal=True):
     queries, keys : int, at least 1
         The queries are the last `queries` of the `keys` places; as many as keys unless given.
     way : str
-        "naive": for each query all its keys, one pair after the other.  "blocked": the same pairs, tile by tile.
+        "naive": for each query all its keys, one pair after the other.  "blocked": the same pairs, tile by tile,
+        and in a tile query by query (key by key, an LRU cache would miss less).
         "tiled": each tile asks once for each lag that it needs, as a kernel does that holds them on chip for the
         tile.  "banded": only for the lags that the tile to the left did not have.
     tile : (int, int)

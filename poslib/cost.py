@@ -340,7 +340,7 @@ def lag_vectors(a, way, *, tile=(128, 128), clip=None, shared=False, dtype=None)
     -----
     Shaw et al. 2018 (arXiv 1803.02155), section 3.3, for "stored" and "clipped"; Huang et al. 2019 (arXiv 1809.04281),
     section 3.4, for "skewed".  A cache of rows that evicts the least recently used makes these steps by itself (`simulate` and
-    `walk`, way "blocked"; as many queries as keys, no mask, tiles that divide them): misses are exactly those of "tiled" from
+    `walk`, way "blocked", query by query in a tile; as many queries as keys, no mask, tiles that divide them): misses are exactly those of "tiled" from
     queries + keys - 1 rows of a tile on, of "banded" from queries + 2 · keys - 1 on.  The vectors on values that Shaw et al. also have cost the same once more.
 
     Examples

@@ -423,6 +423,35 @@ def cost_answers():
             kept = kept[max(0, len(kept) - capacity):]
         return len(trace) - missed if hits else missed
 
+    def cut(trace, capacity):                                   # the slice that fails at capacity 0
+        kept, missed = [], 0
+        for row in trace:
+            missed += row not in kept
+            kept = ([x for x in kept if x != row] + [row])[-capacity:]
+        return missed
+
+    def popped(trace, capacity):
+        kept, missed = [], 0
+        for row in trace:
+            if row in kept:
+                kept.remove(row)
+            else:
+                missed += 1
+                if len(kept) == capacity:
+                    kept.pop(0)
+            kept.append(row)
+        return missed
+
+    def seldom(trace, capacity):
+        kept, missed = {}, 0
+        for row in trace:
+            if row not in kept:
+                missed += 1
+                if len(kept) == capacity:
+                    kept.pop(min(kept, key=kept.get), None) if kept else None
+            kept[row] = kept.get(row, 0) + 1
+        return missed
+
     def even(H, G, c, e, ridge, times=1.0, add=-1):
         return int(times * c * e * (H + G) * ridge / (2 * H) + 1e-9) + add
 
@@ -438,21 +467,32 @@ def cost_answers():
         fit = W @ np.linalg.lstsq(W, Y, rcond=1e-9)[0]
         return order[1] if np.abs(fit - Y).max() < 1e-7 else order[2]
 
+    def rows_of(W, omega):
+        """The rows of turned channels: (heads, 2, pairs, latent)."""
+        return W.reshape(-1, 2, len(omega), W.shape[1])[:, :, omega != 0]
+
     return [
         ("window_rows", lambda n, B, w: n * (n // B + 1) // 2, "without a window"), ("window_rows", lambda n, B, w: n // B * w, "fewer than w lags"),
         ("window_rows", pairs, "a row for each pair"), ("window_rows", tiles, "keeps what the tile before had"),
         ("window_rows", lambda n, B, w: band(n, B, w, more=B - 1), "w lags, not w + B − 1"), ("window_rows", lambda n, B, w: band(n, B, w, blocks=1), "count blocks from 1"),
+        ("window_rows", lambda n, B, w: band(n, B, w, more=-1), "not w − 1"), ("window_rows", lambda n, B, w: band(n, B, w, more=1), "not w + 1"),
+        ("window_rows", lambda n, B, w: band(n, B, -(-w // B) * B), "whole tiles"),
         ("window_rows", lambda n, B, w: band(n, B, w) / 7, "a whole number"), ("window_rows", lambda n, B, w: 5, "counted tile by tile"),
         ("misses", lambda t, c: cache(t, c, touch=False), "make the row the newest again"), ("misses", lambda t, c: cache(t, c, hits=True), "These are the hits"),
         ("misses", lambda t, c: len(set(t)), "each row once"), ("misses", lambda t, c: cache(t, c + 1), "one row more"), ("misses", lambda t, c: cache(t, max(0, c - 1)), "one row less"),
-        ("misses", lambda t, c: cache(t, c) if c else 0, "capacity 0"), ("misses", lambda t, c: str(cache(t, c)), "a whole number"),
+        ("misses", lambda t, c: cache(t, c) if c else 0, "capacity 0"), ("misses", lambda t, c: cut(t, c), "[-0:]"), ("misses", popped, "out of an empty list"), ("misses", seldom, "least often"),
+        ("misses", lambda t, c: str(cache(t, c)), "a whole number"),
         ("even", lambda *a: even(*a, add=0), "n + 1 stands"), ("even", lambda *a: even(*a, times=0.5), "the mask hides half"), ("even", lambda *a: even(*a, times=2), "two products"),
-        ("even", lambda H, G, c, e, ridge: c * e * ridge // 2 - 1, "Keys are turned too"), ("even", lambda H, G, c, e, r: even(H, G, c, e, r, times=1 / e), "Bytes, not numbers"),
+        ("even", lambda H, G, c, e, ridge: c * e * ridge // 2 - 1, "Keys are turned too"), ("even", lambda H, G, *a: even(H, 2 * G, *a), "Values are not turned"), ("even", lambda H, G, c, e, r: even(H, G, c, e, r, times=1 / e), "Bytes, not numbers"),
         ("even", lambda H, G, c, e, r: c * e * (H + G) * r / (2 * H) - 1, "round down"), ("even", lambda *a: 1, "setting the ratio to 1"),
         ("through", lambda W, o: "neither", "turning changes nothing"), ("through", lambda W, o: "absorb", "changes the matrix"), ("through", lambda W, o: "turn", "not combinations"),
         ("through", lambda W, o: through(W, o, one_head=True), "each head alone"), ("through", lambda W, o: through(W, o, order=("turn", "turn", "neither")), "the simpler way"),
         ("through", lambda W, o: through(W, o, order=("absorb", "neither", "neither")), "Compare images"), ("through", lambda W, o: through(W, np.ones(4)), ""),
         ("through", lambda W, o: True, "asked for is 'absorb'"),
+        ("through", lambda W, o: "absorb" if np.abs(rows_of(W, o)[0]).max(initial=0) < 1e-9 else through(W, o), "all heads"),
+        ("through", lambda W, o: "absorb" if np.abs(rows_of(W, o)[:, 0]).max(initial=0) < 1e-9 else through(W, o), "both channels"),
+        ("through", lambda W, o: through(W, o) if o.any() and np.linalg.matrix_rank(W) == W.shape[1] or not rows_of(W, o).any() else "neither", "depend on each other"),
+        ("through", lambda W, o: "neither" if rows_of(W, o).any() and through(W, o) == "absorb" else through(W, o), "but for round-off"),
     ]
 
 

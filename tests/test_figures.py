@@ -537,10 +537,23 @@ def test_position_cost_computes_what_poslib_computes(model, heads, phase, length
         time = cost.roofline(each, here, "fp32" if exact else dtype, launch=0 if device == "cpu" else 3e-6)
         assert way["seconds"] == pytest.approx(time.seconds, rel=1e-12)
         assert way["bound"] == {"launch": "starts"}.get(time.bound, time.bound)
+        if exact or each.launches:                                         # a kernel of its own, or arithmetic of another rate, or attention itself
+            assert way["added"] is None
+        else:                                                              # in the attention kernel
+            more = cost.roofline(cost.attention(a) + each, here, dtype).seconds - cost.roofline(cost.attention(a), here, dtype).seconds
+            assert way["added"] == pytest.approx(more, rel=1e-9, abs=1e-15)
         stored = each.written if way["name"] in ("numbers as a matrix", "vectors, skewed product") else 0
         assert way["stored"] == stored and way["fits"] == (stored <= here.memory)
     said = figures.call("say", "position-cost", {"model": model, "phase": phase, "length": length, "batch": batch, "dtype": dtype, "device": device})
     assert said.startswith("A model, not a measurement.") and ("Too big" in said) == any(not way["fits"] for way in got["ways"])
+
+
+def test_position_cost_answers_the_question_of_its_page():
+    """Decoding one text: which ways take longer than attention itself, and what 64 texts change."""
+    for batch, longer in ((0, [4, 5, 6, 7, 8, 9]), (6, [4, 5, 6])):
+        ways = figure("position-cost", phase="decode", model="llama3", length=13, batch=batch, dtype="bf16", device="h100").compute()["ways"]
+        assert [n for n, way in enumerate(ways, 1) if way["seconds"] > ways[0]["seconds"]] == longer
+        assert ways[8]["bound"] == "starts"
 
 
 def test_every_figure_of_the_book_is_tested_here():

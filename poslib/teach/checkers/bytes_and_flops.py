@@ -51,6 +51,10 @@ def window_rows(answer):
             (tiles, "You count each tile's lags; the band keeps what the tile before had."),
             (sum(min(window + block - 1, t * block) for t in range(1, m + 1)),
              "The window is a limit on the lag, the same for every query of the block: w lags, not w + B − 1."),
+            (sum(min(window - 1, t * block) for t in range(1, m + 1)), "The lags 0 … w − 1 are w lags, not w − 1."),
+            (sum(min(window + 1, t * block) for t in range(1, m + 1)), "The lags 0 … w − 1 are w lags, not w + 1."),
+            (sum(min(-(-window // block) * block, t * block) for t in range(1, m + 1)),
+             "You round the window up to whole tiles: only w lags are seen."),
             (sum(min(window, t * block) for t in range(m)), "The first block of queries meets B lags, not none: count blocks from 1."),
         ]:
             if got == wrong:
@@ -73,6 +77,19 @@ def _misses(trace, capacity, on_hit=True):
     return missed
 
 
+def _seldom(trace, capacity):
+    """Misses of a cache that throws out what was used least often."""
+    kept, missed = {}, 0
+    for row in trace:
+        if row not in kept:
+            missed += 1
+            if len(kept) >= capacity > 0:
+                del kept[min(kept, key=kept.get)]
+        if capacity:
+            kept[row] = kept.get(row, 0) + 1
+    return missed
+
+
 def misses(answer):
     """Misses of an LRU cache."""
     rng = random.Random(0)
@@ -81,20 +98,27 @@ def misses(answer):
              ("the same with capacity 5", [*range(5)] * 3, 5),
              ("rows 0, 1, 0, 2, 0, 3, 0 and 1 with capacity 2", [0, 1, 0, 2, 0, 3, 0, 1], 2),
              ("forwards and backwards through 6 rows, capacity 4", [*range(6), *range(5, -1, -1)], 4),
+             ("rows 0, 0, 0, 1, 2, 1 and 2 with capacity 2", [0, 0, 0, 1, 2, 1, 2], 2),
              ("an empty trace", [], 3),
              ("the same row four times, capacity 0", [7, 7, 7, 7], 0),
              ("the same row four times, capacity 1", [7, 7, 7, 7], 1)]
     for name, trace, capacity in cases:
         right = _misses(trace, capacity)
-        got = _whole(answer(list(trace), capacity), f"misses, for {name},")
+        try:
+            got = _whole(answer(list(trace), capacity), f"misses, for {name},")
+        except IndexError:
+            raise Mistake(f"For {name}: your function takes a row out of an empty list.") from None
         if got == right:
             continue
+        if capacity == 0:
+            raise Mistake(f"For {name}: {got}. With no room nothing stays, so every read misses. (The slice [-0:] is the whole list.)")
         for wrong, sentence in [
             (_misses(trace, capacity, on_hit=False), "Your cache throws out what came in first. A hit must make the row the newest again."),
             (len(trace) - right, "These are the hits."),
+            (_seldom(trace, capacity), "You throw out what was used least often; asked for is what was used longest ago."),
             (len(set(trace)), "You count each row once, as if nothing were ever thrown out."),
             (_misses(trace, capacity + 1), "Your cache holds one row more than its capacity."),
-            (_misses(trace, capacity - 1) if capacity else -1, "Your cache holds one row less than its capacity."),
+            (_misses(trace, capacity - 1), "Your cache holds one row less than its capacity."),
         ]:
             if got == wrong:
                 raise Mistake(f"For {name}: {got}. {sentence}")
@@ -119,6 +143,7 @@ def even(answer):
             (math.floor(exact), "n + 1 stands in the formula, not n: a query sees its own key too."),
             (math.floor(exact / 2) - 1, "Causal attention takes 2Hn(n + 1)d FLOPs, not 4: the mask hides half."),
             (math.floor(exact * 2) - 1, "Attention has two products, QKᵀ and AV: 2Hn(n + 1)d FLOPs under a mask."),
+            (math.floor(Fraction(c * e * (H + 2 * G) * ridge, 2 * H)) - 1, "Values are not turned: H + G heads, not H + 2G."),
             (c * e * ridge // 2 - 1, "Keys are turned too: (H + G)/H."),
             (math.floor(exact / e) - 1, "Bytes, not numbers: the format's e is missing."),
         ]:
@@ -156,6 +181,11 @@ def through(answer):
     random_stack = rng.normal(size=(heads * width, 6))
     mix = rng.normal(size=(8, 8))
     wide = rng.normal(size=(width, 11))
+    one_still, half_still, tiny = (rng.normal(size=(heads, width, 5)) for _ in range(3))
+    one_still[0][[0, 1, 4, 5]] = 0
+    half_still[:, :2] = 0
+    tiny[:, [0, 1, 4, 5]] *= 1e-12
+    one_still, half_still, tiny = (x.reshape(-1, 5) for x in (one_still, half_still, tiny))
     cases = [("a random stack", random_stack, omega, "neither"),
              ("a random stack whose turned channels are zero", still, part, "absorb"),
              ("the same stack when all pairs turn", still, omega, "neither"),
@@ -166,7 +196,11 @@ def through(answer):
              ("blocks, one of them reflected in one head", swapped.reshape(heads * width, -1), omega, "neither"),
              ("one head with more latent channels than rows", wide, omega, "turn"),
              ("no turned pair at all", random_stack, np.zeros(4), "absorb"),
-             ("a slow pair only", random_stack, np.array([1e-4, 0, 0, 0]), "neither")]
+             ("a slow pair only", random_stack, np.array([0.01, 0, 0, 0]), "neither"),
+             ("a stack whose turned channels are zero in the first head only", one_still, part, "neither"),
+             ("a stack in which only the first channel of each turned pair is zero", half_still, part, "neither"),
+             ("blocks aI + bJ, each latent channel given twice", np.concatenate([special, special @ mix], axis=1), omega, "turn"),
+             ("a stack whose turned channels are below 1e-11", tiny, part, "absorb")]
     for name, W, frequencies, right in cases:
         got = answer(W.copy(), frequencies.copy())
         if got not in ("absorb", "turn", "neither"):
@@ -175,11 +209,11 @@ def through(answer):
             continue
         reason = {
             ("absorb", "turn"): "Turning by one place changes the matrix, so the query cannot swallow it; only turned latents work.",
-            ("absorb", "neither"): "Turning by one place changes the matrix.",
+            ("absorb", "neither"): "Turning by one place changes the matrix. Look at all heads, and at both channels of each pair, k and k + width/2.",
             ("turn", "absorb"): "Nothing changes when the columns are turned: the simpler way works.",
             ("turn", "neither"): "The turned columns are not combinations of the columns. Do you test each head alone? The cache has one latent for all heads.",
-            ("neither", "turn"): "The turned columns are combinations of the columns. Compare images, not matrices.",
-            ("neither", "absorb"): "The turned channels are zero, so turning changes nothing.",
+            ("neither", "turn"): "The turned columns are combinations of the columns. Compare images, not matrices. (Columns may depend on each other: WᵀW need not have an inverse.)",
+            ("neither", "absorb"): "The turned channels, k and k + width/2 in the half layout, are zero but for round-off, so turning changes nothing.",
         }[got, right]
         raise Mistake(f"For {name} you say {got!r}; it is {right!r}. {reason}")
     return "Right: absorb if a turn changes nothing, turn the latent if it keeps the image."

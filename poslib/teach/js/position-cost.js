@@ -70,10 +70,13 @@
     ],
     compute(s) {
       const [name, bandwidth, fp32, bf16, memory] = DEVICES[s.device], rate = s.dtype === 'bf16' ? bf16 : fp32, start = s.device === 'cpu' ? 0 : START;
-      const ways = costs(s).map((c, n) => {
+      const all = costs(s), A = all[0], loadA = (A.read + A.written) / bandwidth, computeA = A.flops / rate;
+      const ways = all.map((c, n) => {
         const moved = c.read + c.written, load = moved / bandwidth, compute = c.flops / (c.exact ? fp32 : rate), launch = c.starts * start;
         const seconds = Math.max(load, compute) + launch, most = Math.max(load, compute, launch);
-        return { name: WAYS[n], read: c.read, written: c.written, bytes: moved, flops: c.flops, starts: c.starts, seconds, stored: c.stored, fits: c.stored <= memory,
+        const inside = n && !c.starts && !c.exact;                    // in the attention kernel, at the same rate
+        const added = inside ? Math.max(loadA + load, computeA + compute) - Math.max(loadA, computeA) : null;
+        return { name: WAYS[n], added, read: c.read, written: c.written, bytes: moved, flops: c.flops, starts: c.starts, seconds, stored: c.stored, fits: c.stored <= memory,
           bound: most === load ? 'memory' : most === compute ? 'compute' : 'starts', intensity: moved ? c.flops / moved : null, rate: c.exact ? fp32 : rate };
       });
       return { device: name, model: MODELS[s.model][0], heads: MODELS[s.model].slice(1), tokens: 2 ** s.length, batch: 2 ** s.batch, bandwidth, rate, memory, ways };
@@ -82,19 +85,20 @@
       const c = this.compute(s), w = c.ways, of = (n) => `${time(w[n].seconds)} (${times(100 * w[n].seconds / w[0].seconds)} %)`;
       const toobig = w.filter((x) => !x.fits);
       return `A model, not a measurement. ${s.phase === 'prefill' ? 'Prefill' : 'One step of decoding'}, ${grouped(c.tokens)} tokens, batch ${c.batch}, ${s.dtype}, ${c.device}: ` +
-        `attention itself takes ${time(w[0].seconds)} and is bound by ${w[0].bound}. Beside it, eager RoPE takes ${of(8)}, one kernel ${of(9)}; ` +
-        `vectors in a band ${of(5)}, a row for each pair ${of(3)}.` +
+        `attention itself takes ${time(w[0].seconds)} and is bound by ${w[0].bound}. Each by itself, eager RoPE takes ${of(8)}, one kernel ${of(9)}; ` +
+        `vectors in a band ${of(5)}, a row for each pair ${of(3)}. Inside attention’s kernel the band adds ${time(w[5].added)}.` +
         (toobig.length ? ` Too big for the memory: ${toobig.map((x) => x.name).join(', ')}.` : '');
     },
     panels(s) {
-      const c = this.compute(s), W = 372, left = 8, right = 8, tall = 43, top = 40, H = top + tall * c.ways.length + 4;
+      const c = this.compute(s), W = 372, left = 8, right = 8, tall = 43, top = 56, H = top + tall * c.ways.length + 4;
       const seconds = c.ways.map((w) => w.seconds), high = Math.ceil(Math.log10(Math.max(...seconds))), low = Math.max(Math.floor(Math.log10(Math.min(...seconds))), high - 10);
       const x = (t) => left + ((Math.max(Math.log10(t), low) - low) / (high - low)) * (W - left - right);
-      let body = text(left, 14, `least time added to one layer, ${c.device}`), step = high - low > 6 ? 2 : 1;
+      let body = text(left, 14, `least time of each by itself, one layer, ${c.device}`) +
+        text(left, 30, 'bound by bytes: orange, FLOPs: blue, starts: pale; attention: dashed', 'font-size="11"'), step = high - low > 6 ? 2 : 1;
       for (let p = low; p <= high; p += step) {
         const last = p + step > high, first = p === low;
         body += line(x(10 ** p), top - 8, x(10 ** p), H - 4, `stroke="${INK}" stroke-opacity=".14"`) +
-          text(x(10 ** p), 29, power(p), `text-anchor="${first ? 'start' : last ? 'end' : 'middle'}" font-size="11"`);
+          text(x(10 ** p), 46, power(p), `text-anchor="${first ? 'start' : last ? 'end' : 'middle'}" font-size="11"`);
       }
       body += line(x(seconds[0]), top - 6, x(seconds[0]), H - 4, `stroke="${INK}" stroke-dasharray="4 3" stroke-opacity=".7"`);
       c.ways.forEach((w, n) => {
@@ -105,7 +109,7 @@
             'font-size="11" fill-opacity=".85"');
       });
       // the roofline, each way a number on it
-      const RW = 330, RH = 300, l = 52, b = 250, t = 34, lowI = -2, highI = 5, topF = Math.ceil(Math.log10(c.rate)) , lowF = Math.floor(Math.log10(c.bandwidth * 10 ** lowI));
+      const RW = 330, RH = 318, l = 52, b = 250, t = 34, lowI = -2, highI = 5, topF = Math.ceil(Math.log10(c.rate)) , lowF = Math.floor(Math.log10(c.bandwidth * 10 ** lowI));
       const rx = (i) => l + ((Math.min(Math.max(Math.log10(i), lowI), highI) - lowI) / (highI - lowI)) * (RW - l - 12);
       const ry = (f) => t + ((topF - Math.min(Math.max(Math.log10(f), lowF), topF)) / (topF - lowF)) * (b - t);
       const ridge = c.rate / c.bandwidth;
@@ -119,13 +123,19 @@
       }
       roof += `<path d="M${fixed(rx(10 ** lowI))} ${fixed(ry(c.bandwidth * 10 ** lowI))}L${fixed(rx(ridge))} ${fixed(ry(c.rate))}L${RW - 12} ${fixed(ry(c.rate))}" stroke="${INK}" stroke-width="2"/>` +
         text(l, b + 34, 'FLOPs for each byte moved', 'font-size="12"') + text(l + 5, t + 14, 'FLOPs a second', 'font-size="11"');
-      const taken = [];
+      const exact = DEVICES[s.device][2];                             // what turns pairs or adds numbers has the fp32 rate
+      if (exact < c.rate) roof += line(rx(exact / c.bandwidth), ry(exact), RW - 12, ry(exact), `stroke="${INK}" stroke-dasharray="4 3" stroke-opacity=".7"`) +
+        text(l, b + 52, 'dashed: the fp32 rate, of 2, 3, 9, 10 and 11', 'font-size="11"');
+      const groups = [];
       c.ways.forEach((w, n) => {
         const i = w.intensity === null ? 10 ** highI : w.intensity, px = rx(i), py = ry(Math.min(w.rate, i * c.bandwidth));
-        const near = taken.filter(([a, y]) => Math.abs(a - px) < 15 && Math.abs(y - py) < 22).length;
-        taken.push([px, py]);
-        roof += `<circle cx="${fixed(px)}" cy="${fixed(py)}" r="4" fill="${n === 0 ? INK : w.bound === 'compute' ? BLUE : ORANGE}"/>` +
-          text(px + 5, py + 15 + 13 * near, n + 1, 'text-anchor="middle" font-size="12" font-weight="600"');
+        const near = groups.find((g) => Math.abs(g.x - px) < 12 && Math.abs(g.y - py) < 16);
+        if (near) near.of.push(n + 1); else groups.push({ x: px, y: py, of: [n + 1] });
+        roof += `<circle cx="${fixed(px)}" cy="${fixed(py)}" r="4" fill="${n === 0 ? INK : w.bound === 'compute' ? BLUE : ORANGE}"/>`;
+      });
+      groups.forEach((g) => {
+        const [first, last] = [g.of[0], g.of[g.of.length - 1]], run = g.of.length > 2 && last - first === g.of.length - 1;
+        roof += text(Math.min(g.x + 6, RW - 12 - 6 * g.of.length), g.y + 16, run ? `${first}–${last}` : g.of.join(', '), 'font-size="12" font-weight="600"');
       });
       const all = c.ways.map((w) => `${w.name} ${time(w.seconds)}`).join(', ');
       return [panel(W, H, `Least times by the roofline: ${all}.`, body), panel(RW, RH, `Roofline of ${c.device} with a ridge at ${Math.round(ridge)} FLOPs a byte; the eleven ways stand on it by their intensity.`, roof)];
