@@ -1,6 +1,7 @@
-"""The built book behind a web server, and a browser that cannot leave it."""
+"""The built book behind a web server, and a browser that cannot leave it; and the kernels' mode, before anything imports triton."""
 
 import functools
+import importlib.util
 import os
 import shutil
 import threading
@@ -9,6 +10,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from poslib.kernels import _runtime
+
+if all(map(importlib.util.find_spec, ("torch", "triton"))):
+    _runtime.mode()                     # torch.compile would import triton in the other mode where there is no GPU
 
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "_build" / "html"
