@@ -62,3 +62,26 @@ for _pairs in (1, 2, 4, 8, 16, 32, 64, 128, 256):               # of the channel
             for _architecture in ARCHITECTURES:
                 TABLE[_kernel, 2 * _pairs, _itemsize, _architecture] = Config(_rotary_rows(_pairs, _itemsize, 4), 0, 4, 1)
             TABLE[_kernel, 2 * _pairs, _itemsize, "interpreted"] = Config(128, 0, 1, 1)
+
+
+# ---- attention: "forward", "forward_qk" (keys turned in the loop), "decode" (rows: set by the call), gradients ----
+
+# Products of float32 in full precision run outside the tensor cores, in registers: small tiles.
+_ATTENTION = {
+    # width: {kernel: (rows, keys, warps, stages)} for numbers of 2 bytes
+    32: {"forward": (128, 64, 4, 3), "forward_qk": (128, 64, 4, 2), "decode": (16, 128, 4, 2),
+         "query_gradient": (128, 64, 4, 2), "key_gradient": (64, 128, 4, 2)},
+    64: {"forward": (128, 64, 4, 3), "forward_qk": (128, 64, 4, 2), "decode": (16, 128, 4, 2),
+         "query_gradient": (128, 64, 8, 2), "key_gradient": (64, 64, 4, 2)},
+    128: {"forward": (128, 64, 8, 2), "forward_qk": (128, 32, 8, 2), "decode": (16, 64, 4, 2),
+          "query_gradient": (128, 64, 8, 2), "key_gradient": (64, 64, 8, 2)},
+    256: {"forward": (128, 32, 8, 2), "forward_qk": (64, 32, 8, 2), "decode": (16, 32, 4, 2),
+          "query_gradient": (64, 32, 8, 2), "key_gradient": (32, 64, 8, 1)},
+}
+for _width in (32, 64, 80, 96, 128, 256):
+    for _kernel, _sizes in _ATTENTION[128 if _width in (80, 96) else _width].items():
+        for _architecture in ARCHITECTURES:
+            TABLE[_kernel, _width, 2, _architecture] = Config(*_sizes)
+            TABLE[_kernel, _width, 4, _architecture] = Config(16 if _width > 64 else 32, 32, 4, 1)
+        for _itemsize in (2, 4):
+            TABLE[_kernel, _width, _itemsize, "interpreted"] = Config(128, 128, 1, 1)
