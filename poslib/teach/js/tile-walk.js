@@ -30,7 +30,8 @@
     }
     if (!at && steps) at = { head: heads - 1, row: z.rows - 1, col: z.reach[z.rows - 1] - 1 };
     const once = { eager: 10, separate: 2, q: 0, qk: 0 }[s.way] * (z.G + 1) * s.length * D * E;
-    const keyRows = s.way === 'qk' ? steps * z.bn : s.length, queryRows = s.way === 'q' || s.way === 'qk' ? started * z.bm : 0;
+    // eager code reads tables as wide as the head, in bf16, for Q and for K: rows of as many bytes
+    const keyRows = s.way === 'qk' ? steps * z.bn : s.way === 'eager' ? 2 * s.length : s.length, queryRows = s.way === 'q' || s.way === 'qk' ? started * z.bm : 0;
     const bytes = { rotation: once, table: (keyRows + queryRows) * D * TABLE, q: started * z.bm * D * E, k: steps * z.bn * D * E, v: steps * z.bn * D * E, o: finished * z.bm * D * E };
     return { at, turned, bytes, table: keyRows + queryRows, sum: Object.values(bytes).reduce((a, b) => a + b, 0) };
   }

@@ -1,0 +1,74 @@
+"""Chapter 12: a few lines of the machine code that poslib's attention becomes on an H100.
+
+    python -m poslib.lab.fused_kernel       compiles (no GPU needed) and stores the lines
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from poslib.lab import results
+
+COMMAND = "python -m poslib.lab.fused_kernel"
+NAME = "fused_kernel"
+
+
+def listing():
+    """The stored lines: first what each is for, then the instruction."""
+    return [f"{what}\n    {text}" for what, text in results.load(NAME)["lines"]]
+
+
+def excerpt(sass):
+    """[what it is for, instruction] of a wide load, a product of tensor cores and an exponential; `sass`: what nvdisasm -c -g prints."""
+    from poslib.kernels import compiled
+
+    code, loop = compiled.instructions(sass), compiled.loop_of(sass)
+    wanted = [("128 bits of memory into four registers", code, lambda i: i.opcode == "LDG" and i.bits == 128),
+              ("the turn: a cos minus the product b sin", code, lambda i: i.opcode == "FFMA" and "cos" in linecache.getline(*i.source)),
+              ("queries times keys, in the tensor cores", loop, lambda i: i.opcode == "HGMMA"),
+              ("an exponential, to base 2", loop, lambda i: i.opcode == "MUFU" and "EX2" in i.modifiers)]
+    found = []
+    for what, where, fits in wanted:
+        i = next((i for i in where if fits(i)), None)
+        if i is None:
+            raise ValueError(f"sass has no instruction for {what!r}")
+        found.append([what, f"{'.'.join((i.opcode, *i.modifiers))} {i.operands}".strip()])
+    return found
+
+
+def _machine_code():
+    """In a process that compiles: the text of nvdisasm -c -g for attention with queries turned in registers."""
+    import torch
+
+    from poslib.kernels import compiled
+
+    call, functions = compiled.CALLS["attention"]
+    with compiled._compiling("sm_90", functions) as found:
+        call(torch, 128, torch.bfloat16, rotate="q")
+    (_, _, kernel, _), = found
+    with tempfile.TemporaryDirectory() as folder:
+        cubin = Path(folder, "kernel.cubin")
+        cubin.write_bytes(kernel.asm["cubin"])
+        return compiled._tool("nvdisasm", "-c", "-g", cubin)
+
+
+def main(arguments):
+    if arguments == ["--work"]:
+        print(json.dumps(_machine_code()))
+        return
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": cache}
+        done = subprocess.run([sys.executable, "-m", "poslib.lab.fused_kernel", "--work"], env=environment, capture_output=True, text=True, check=True)
+    import triton
+
+    print(results.store(NAME, {"triton": triton.__version__, "lines": excerpt(json.loads(done.stdout.splitlines()[-1]))}, command=COMMAND, seeds=[]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
