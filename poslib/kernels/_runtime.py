@@ -51,7 +51,7 @@ def loaded():
 def _need_packages():
     """triton is looked for, not imported: that would decide the mode."""
     for package, why in (("torch", ""), ("triton", "; wheels of triton exist for Linux")):
-        if package not in sys.modules and importlib.util.find_spec(package) is None:
+        if sys.modules.get(package) is None and (package in sys.modules or importlib.util.find_spec(package) is None):
             raise ImportError(f"poslib.kernels needs {package}, which is not installed: {INSTALL}{why}", name=package)
 
 
