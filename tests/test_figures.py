@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from conftest import SITE
-from poslib import absolute, relative, rotary
+from poslib import absolute, cost, relative, rotary
 from poslib.attention import attention, causal_mask, softmax
 from poslib.collisions import collision_counts, distance, merged_positions, nearest_lag, rounded
-from poslib.lab import atlas, learned_positions
+from poslib.lab import atlas, bytes_and_flops, learned_positions
 from poslib.lab.pretrained import MINILM, installed
 from poslib.rotary import rotate
 from poslib.teach import figure, figures
@@ -510,8 +510,41 @@ def test_phase_wheel_draws_the_largest_error_nearby_and_says_where_a_format_ends
     assert not figure("phase-wheel", **{**merged, "power": 7}).compute()["merged"]
 
 
+@pytest.mark.parametrize("model, heads", [("llama3", (32, 8, 128)), ("llama2", (32, 32, 128)), ("llama70", (64, 8, 128)), ("smol", (9, 3, 64)), ("s2", (16, 16, 128))])
+@pytest.mark.parametrize("phase, length, batch, dtype, device", [
+    ("prefill", 9, 0, "bf16", "h100"), ("prefill", 13, 3, "fp32", "a100"), ("prefill", 17, 0, "bf16", "mi300x"), ("prefill", 20, 1, "bf16", "cpu"),
+    ("decode", 9, 8, "bf16", "h200"), ("decode", 13, 0, "fp32", "h100"), ("decode", 20, 5, "bf16", "a100")])
+def test_position_cost_computes_what_poslib_computes(model, heads, phase, length, batch, dtype, device):
+    got = figure("position-cost", model=model, phase=phase, length=length, batch=batch, dtype=dtype, device=device).compute()
+    a = cost.Attention(heads=heads[0], kv_heads=heads[1], head_dim=heads[2], queries=1 if phase == "decode" else 2**length, keys=2**length,
+                       batch=2**batch, dtype=dtype)
+    assert got["heads"] == list(heads) and got["tokens"] == a.keys and got["batch"] == a.batch
+    if device == "cpu":
+        here = bytes_and_flops.cpu()
+    else:
+        here = cost.DEVICES[{"a100": "A100", "h100": "H100", "h200": "H200", "mi300x": "MI300X"}[device]]
+    turned_keys = 3 * a.batch * a.kv_heads * a.queries * a.head_dim        # as they are written: FLOPs, and no byte more
+    want = [(cost.attention(a), False), (cost.scalar_bias(a), True), (cost.scalar_bias(a, "built", dtype=dtype), True),
+            *((cost.lag_vectors(a, way), False) for way in ("naive", "tiled", "banded", "cached", "skewed")),
+            (cost.rotation(a, "rotate_half"), True), (cost.rotation(a, "fused"), True),
+            (cost.rotation(a, "in_attention", parts="q") + cost.Cost(flops=turned_keys), True)]
+    assert len(got["ways"]) == len(want)
+    for way, (each, exact) in zip(got["ways"], want):
+        if way["name"] == "numbers as a matrix":                           # the table from which it is built is fp32, like `scalar_bias(a)`
+            each = each + cost.Cost(read=a.heads * a.lags * (4 - a.size))
+        assert [way[k] for k in ("read", "written", "flops", "starts")] == [each.read, each.written, each.flops, each.launches], way["name"]
+        assert way["intensity"] == (pytest.approx(each.intensity) if each.bytes else None)
+        time = cost.roofline(each, here, "fp32" if exact else dtype, launch=0 if device == "cpu" else 3e-6)
+        assert way["seconds"] == pytest.approx(time.seconds, rel=1e-12)
+        assert way["bound"] == {"launch": "starts"}.get(time.bound, time.bound)
+        stored = each.written if way["name"] in ("numbers as a matrix", "vectors, skewed product") else 0
+        assert way["stored"] == stored and way["fits"] == (stored <= here.memory)
+    said = figures.call("say", "position-cost", {"model": model, "phase": phase, "length": length, "batch": batch, "dtype": dtype, "device": device})
+    assert said.startswith("A model, not a measurement.") and ("Too big" in said) == any(not way["fits"] for way in got["ways"])
+
+
 def test_every_figure_of_the_book_is_tested_here():
-    assert set(figures_in_pages()) <= {"collisions", "learned-table", "loss-by-length", "order", "phase-wheel", "prefix", "relative-bias", "rope-pair", "rope-sign", "rotary-spectrum", "sinusoid-pair"}, "write a test that compares the new figure's numbers with poslib"
+    assert set(figures_in_pages()) <= {"collisions", "learned-table", "loss-by-length", "order", "phase-wheel", "position-cost", "prefix", "relative-bias", "rope-pair", "rope-sign", "rotary-spectrum", "sinusoid-pair"}, "write a test that compares the new figure's numbers with poslib"
     assert set(figures.kinds()) == set(figures_in_pages()), "a figure that no page shows"
 
 
