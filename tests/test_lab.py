@@ -10,7 +10,7 @@ from poslib import absolute, relative
 from poslib.absolute import frequencies, sinusoid
 from poslib.attention import split_heads
 from poslib.collisions import angle_error, kernel, rounded
-from poslib.lab import (atlas, causal_mask, census, collisions, extrapolation, learned_positions, order_blindness, pretrained, relative_scores,
+from poslib.lab import (atlas, causal_mask, census, collisions, extrapolation, fused_kernel, learned_positions, order_blindness, pretrained, relative_scores,
                         results, rope_in_practice, sinusoids, tasks, weight_layout)
 from poslib.lab import frequencies as lab_frequencies
 from poslib.lab.encodings import ENCODINGS, Encoding
@@ -955,3 +955,32 @@ def test_partners_are_found_in_the_layout_that_the_weights_were_drawn_in():
         model.weights[name] = model.weights[name] * scale[:, None].double()
     found = weight_layout.partners(model)["q"]
     assert min(found["interleaved"]) > 0.6 and all(a > b + 0.2 for a, b in zip(found["interleaved"], found["half"]))
+
+
+SASS = """
+        /*0010*/                   LDG.E R4, desc[UR16][R2.64] ;
+        /*0020*/                   LDG.E.128 R32, desc[UR16][R2.64] ;
+        //## File "%s", line 1
+        /*0030*/                   FFMA R1, R2, R3, R4 ;
+        //## File "%s", line 2
+        /*0040*/                   FFMA R5, R6, R7, -R8 ;
+        /*0050*/                   HGMMA.64x64x16.F32.BF16 R88, R136, gdesc[UR12], RZ, !UPT ;
+.L_x_1:
+        /*0060*/                   HGMMA.64x128x16.F32.BF16 R8, R9, gdesc[UR8], R8 ;
+        /*0070*/                   MUFU.RCP R1, R2 ;
+        /*0080*/                   MUFU.EX2 R3, R4 ;
+        /*0090*/              @P0 BRA `(.L_x_1) ;
+"""
+
+
+def test_the_excerpt_of_machine_code_takes_the_lines_that_it_names(tmp_path):
+    source = tmp_path / "kernel.py"
+    source.write_text("acc * shrink\na * cos - b * sin\n")
+    text = SASS % (source, source)
+    found = [line for _, line in fused_kernel.excerpt(text)]
+    assert found == ["LDG.E.128 R32, desc[UR16][R2.64]", "FFMA R5, R6, R7, -R8", "HGMMA.64x128x16.F32.BF16 R8, R9, gdesc[UR8], R8", "MUFU.EX2 R3, R4"]
+    for gone in ("LDG.E.128", "-R8", "MUFU.EX2"):
+        with pytest.raises(ValueError, match="no instruction"):
+            fused_kernel.excerpt("\n".join(line for line in text.splitlines() if gone not in line))
+    stored = results.load("fused_kernel")["lines"]
+    assert [line.split()[0].split(".")[0] for _, line in stored] == ["LDG", "FFMA", "HGMMA", "MUFU"] and len(fused_kernel.listing()) == 4

@@ -1,0 +1,65 @@
+"""The kernels of chapter 12 and of its solutions compile for a GPU: the interpreter accepts what the compiler refuses."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+
+import jupytext
+
+from conftest import ROOT
+
+COMPILE = '''
+import json, linecache, sys
+import triton, triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+source, sizes, types = json.load(sys.stdin)
+linecache.cache["<kernels>"] = len(source), None, source.splitlines(True), "<kernels>"
+space = {"__name__": "kernels", "triton": triton, "tl": tl}
+exec(compile(source, "<kernels>", "exec"), space)
+for name, choices in sizes:
+    kernel = space[name]
+    constants = {p.name: choices[p.name] for p in kernel.params if p.is_constexpr}
+    given = {n: "constexpr" if n in constants else types.get(n, "*fp32" if n not in ("L", "G") and n.isupper() or n in ("Q2", "K2") else "i32") for n in kernel.arg_names}
+    if constants.get("PHASE"):
+        given["OMEGA"] = "*i64"
+    triton.compile(ASTSource(kernel, given, {(kernel.arg_names.index(n),): v for n, v in constants.items()}), GPUTarget("cuda", 90, 32), {"num_warps": 4})
+    print(name, flush=True)
+'''
+SIZES = {"BLOCK": 64, "n": 32, "D": 32, "R": 16, "BL": 16, "BM": 32, "BN": 16, "B": 16, "G": 2, "SIGN": -1}
+TYPES = {"START": "i32", "scale": "fp32", "OUT": "*fp32", "CAST": "*bf16", "HAND": "*bf16", "SQUARE": "*bf16"}
+HELPERS = {"turn", "halves", "whole", "table_rows", "dot", "tile", "put_back", "nearest_bf16"}      # called by others
+SWITCHES = {"flash": [{"TURN": t, "CAUSAL": c} for t, c in ((1, False), (2, True))],
+            "angles": [{"PHASE": True}, {"PHASE": False}], "grad_q": [{"CAUSAL": True}], "grad_kv": [{"CAUSAL": True}]}
+
+
+def kernels():
+    """Source of every kernel: cells and solutions, a later one of the same name under a new one."""
+    chapter = jupytext.read(ROOT / "book" / "12-fused-kernel.md")
+    cells = [c.source for c in chapter.cells if c.cell_type == "code"][1:]
+    cells += re.findall(r"^```python\n(.*?)^```", "\n".join(c.source for c in chapter.cells if c.cell_type == "markdown"), re.S | re.M)
+    found = {}
+    for cell in cells:
+        for node in ast.parse(cell).body:
+            if isinstance(node, ast.FunctionDef) and "triton.jit" in map(ast.unparse, node.decorator_list):
+                node.name += "_solution" * (node.name in found)
+                found[node.name] = ast.unparse(node)
+    return found
+
+
+def test_every_kernel_of_the_chapter_compiles(tmp_path):
+    found = kernels()
+    assert HELPERS <= set(found) and len(found) > 20
+    requests = [(name, SIZES | switch) for name in found if name not in HELPERS for switch in SWITCHES.get(name, [{}])]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TRITON_")} | {"TRITON_CACHE_DIR": str(tmp_path), "TRITON_INTERPRET": "0"}
+
+    def run(source, requests):
+        return subprocess.run([sys.executable, "-c", COMPILE], input=json.dumps([source, requests, TYPES]), capture_output=True, text=True, env=environment)
+    done = run("\n\n".join(found.values()), requests)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split() == [name for name, _ in requests]
+    broken = found["flash"].replace("cj, sj = table_rows", "c, s = table_rows").replace("turn(k1, k2, cj, sj)", "turn(k1, k2, c, s)")
+    assert broken != found["flash"] and run("\n\n".join({**found, "flash": broken}.values()), [("flash", SIZES | SWITCHES["flash"][-1])]).returncode
