@@ -60,6 +60,10 @@ class Attention:
     dtype : str
         Of queries, keys, values and output: "fp64", "fp32", "bf16", "fp16" or "fp8".
 
+    Notes
+    -----
+    ``dataclasses.replace`` keeps the keys and kv_heads that were filled in: name them too when queries or heads change.
+
     Examples
     --------
     >>> a = Attention(heads=32, kv_heads=8, head_dim=128, queries=4096)
@@ -335,7 +339,9 @@ def lag_vectors(a, way, *, tile=(128, 128), clip=None, shared=False, dtype=None)
     Notes
     -----
     Shaw et al. 2018 (arXiv 1803.02155), section 3.3, for "stored" and "clipped"; Huang et al. 2019 (arXiv 1809.04281),
-    section 3.4, for "skewed".  The vectors on values that Shaw et al. also have cost the same once more.
+    section 3.4, for "skewed".  A cache of rows that evicts the least recently used makes these steps by itself (`simulate` and
+    `walk`, way "blocked"; as many queries as keys, no mask, tiles that divide them): misses are exactly those of "tiled" from
+    queries + keys - 1 rows of a tile on, of "banded" from queries + 2 · keys - 1 on.  The vectors on values that Shaw et al. also have cost the same once more.
 
     Examples
     --------
@@ -493,8 +499,8 @@ def relative_steps(length=131072, width=2048, *, heads=16, tile=(128, 128), dtyp
     tiles 1020 64.25
     bands 512 1.99
     """
-    arrays.whole("heads", heads, at_least=1)
-    arrays.whole("width", width, at_least=1)
+    for name, value in (("length", length), ("width", width), ("heads", heads)):
+        arrays.whole(name, value, at_least=1)
     if width % heads:
         raise ValueError(f"width is {width}; allowed are multiples of heads, {heads}")
     full = Attention(heads=heads, head_dim=width // heads, queries=length, causal=False, dtype=dtype)

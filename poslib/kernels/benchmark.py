@@ -88,7 +88,7 @@ def cases(dry):
     found = [prefill("rotary", 4096), prefill("attention", 4096), Case("decode", 32, 1, 8192), prefill("attention", 4096, True)]
     for length in (1024, 16384, 2048, 8192):
         found += [prefill("rotary", length), prefill("attention", length)]
-    found += [Case("decode", 32, 1, 2048), Case("decode", 32, 1, 32768), Case("rotary", 32, 1, 1), prefill("rotary", 4096, True)]
+    found += [Case("decode", 32, 1, 2048), Case("decode", 32, 1, 32768), Case("decode", 1, 1, 32768), Case("rotary", 32, 1, 1), prefill("rotary", 4096, True)]
     for length in (1024, 16384, 2048, 8192):
         found += [prefill("attention", length, True), prefill("rotary", length, True)]
     return found

@@ -17,7 +17,7 @@ import math
 from poslib import cost
 from poslib.lab._torch import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 ROTATIONS = ("rotate_half", "float", "complex", "split_cat", "out", "in_place")
 
@@ -40,7 +40,8 @@ class Counted:
     read, written : int, bytes
     kernels : int
     flops : int
-        Of matrix products (torch's own formulas), additions, multiplications; not of softmax, nor of changes of sign.
+        Of matrix products (torch's own formulas, which do not see masks), additions, multiplications; not of softmax, nor of
+        changes of sign.
     operations : tuple of (name, kernels, read, written)
         In the order in which they ran; views are left out.
     """
@@ -111,8 +112,8 @@ class _Counter(TorchDispatchMode):
 
 
 def touched(tensors):
-    """Bytes of storage that tensors cover; what is given twice, or broadcast, counts once."""
-    seen = {(t.untyped_storage()._cdata, t.storage_offset(), t.dtype, tuple((n, s) for n, s in zip(t.shape, t.stride()) if n > 1 and s)): t
+    """Bytes of storage that tensors cover; what is given twice (transposed, even), or broadcast, counts once."""
+    seen = {(t.untyped_storage()._cdata, t.storage_offset(), t.dtype, tuple(sorted((s, n) for n, s in zip(t.shape, t.stride()) if n > 1 and s))): t
             for t in tensors}
     return sum(_covered(t) for t in seen.values())
 
@@ -154,7 +155,10 @@ def _tensors(value):
 
 def _flops(operation, name, args, kwargs, out):
     if operation.overloadpacket in flop_registry:
+        kwargs = {name: value for name, value in kwargs.items() if name != "out"}
         return int(flop_registry[operation.overloadpacket](*args, **kwargs, out_val=out))
+    if name == "_scaled_dot_product_flash_attention_for_cpu":
+        return sdpa_flop_count(*(t.shape for t in args[:3]))
     if name not in FLOPS or not isinstance(out, torch.Tensor) or not (out.is_floating_point() or out.is_complex()):
         return 0
     if out.is_complex():
