@@ -395,3 +395,68 @@ def rope_answers():
 def test_likely_wrong_answers_about_rope_in_practice_get_their_own_sentence(name, answer, sentence):
     told = check(f"rope_in_practice/{name}", answer)
     assert not told.accepted and sentence in told.message, told.message
+
+
+# ---- chapter 11 -----------------------------------------------------------------------------------
+
+def cost_answers():
+    """Likely wrong answers of chapter 11, and what the checker must say."""
+    def band(n, B, w, blocks=0, more=0):
+        return sum(min(w + more, t * B) for t in range(1 - blocks, n // B + 1 - blocks))
+
+    def pairs(n, B, w):
+        return sum(min(w, i + 1) for i in range(n))
+
+    def tiles(n, B, w):
+        return sum(len({i - j for i in range(a, a + B) for j in range(b, b + B) if 0 <= i - j < w}) for a in range(0, n, B) for b in range(0, a + 1, B))
+
+    def cache(trace, capacity, touch=True, hits=False):
+        kept, missed = [], 0
+        for row in trace:
+            if row in kept:
+                if touch:
+                    kept.remove(row)
+                    kept.append(row)
+                continue
+            missed += 1
+            kept.append(row)
+            kept = kept[max(0, len(kept) - capacity):]
+        return len(trace) - missed if hits else missed
+
+    def even(H, G, c, e, ridge, times=1.0, add=-1):
+        return int(times * c * e * (H + G) * ridge / (2 * H) + 1e-9) + add
+
+    def through(W, omega, one_head=False, order=("absorb", "turn", "neither")):
+        n = len(omega)
+        X = W.reshape(-1, 2, n, W.shape[1])
+        cos, sin = np.cos(omega)[:, None], np.sin(omega)[:, None]
+        Y = np.stack([X[:, 0] * cos - X[:, 1] * sin, X[:, 1] * cos + X[:, 0] * sin], axis=1).reshape(W.shape)
+        if one_head:
+            W, Y = W[:2 * n], Y[:2 * n]
+        if np.abs(Y - W).max() < 1e-9:
+            return order[0]
+        fit = W @ np.linalg.lstsq(W, Y, rcond=1e-9)[0]
+        return order[1] if np.abs(fit - Y).max() < 1e-7 else order[2]
+
+    return [
+        ("window_rows", lambda n, B, w: n * (n // B + 1) // 2, "without a window"), ("window_rows", lambda n, B, w: n // B * w, "fewer than w lags"),
+        ("window_rows", pairs, "a row for each pair"), ("window_rows", tiles, "keeps what the tile before had"),
+        ("window_rows", lambda n, B, w: band(n, B, w, more=B - 1), "w lags, not w + B − 1"), ("window_rows", lambda n, B, w: band(n, B, w, blocks=1), "count blocks from 1"),
+        ("window_rows", lambda n, B, w: band(n, B, w) / 7, "a whole number"), ("window_rows", lambda n, B, w: 5, "counted tile by tile"),
+        ("misses", lambda t, c: cache(t, c, touch=False), "make the row the newest again"), ("misses", lambda t, c: cache(t, c, hits=True), "These are the hits"),
+        ("misses", lambda t, c: len(set(t)), "each row once"), ("misses", lambda t, c: cache(t, c + 1), "one row more"), ("misses", lambda t, c: cache(t, max(0, c - 1)), "one row less"),
+        ("misses", lambda t, c: cache(t, c) if c else 0, "capacity 0"), ("misses", lambda t, c: str(cache(t, c)), "a whole number"),
+        ("even", lambda *a: even(*a, add=0), "n + 1 stands"), ("even", lambda *a: even(*a, times=0.5), "the mask hides half"), ("even", lambda *a: even(*a, times=2), "two products"),
+        ("even", lambda H, G, c, e, ridge: c * e * ridge // 2 - 1, "Keys are turned too"), ("even", lambda H, G, c, e, r: even(H, G, c, e, r, times=1 / e), "Bytes, not numbers"),
+        ("even", lambda H, G, c, e, r: c * e * (H + G) * r / (2 * H) - 1, "round down"), ("even", lambda *a: 1, "setting the ratio to 1"),
+        ("through", lambda W, o: "neither", "turning changes nothing"), ("through", lambda W, o: "absorb", "changes the matrix"), ("through", lambda W, o: "turn", "not combinations"),
+        ("through", lambda W, o: through(W, o, one_head=True), "each head alone"), ("through", lambda W, o: through(W, o, order=("turn", "turn", "neither")), "the simpler way"),
+        ("through", lambda W, o: through(W, o, order=("absorb", "neither", "neither")), "Compare images"), ("through", lambda W, o: through(W, np.ones(4)), ""),
+        ("through", lambda W, o: True, "asked for is 'absorb'"),
+    ]
+
+
+@pytest.mark.parametrize("name, answer, sentence", cost_answers())
+def test_likely_wrong_answers_about_cost_get_their_own_sentence(name, answer, sentence):
+    told = check(f"bytes_and_flops/{name}", answer)
+    assert not told.accepted and sentence in told.message, told.message

@@ -10,7 +10,7 @@ from poslib import absolute, relative
 from poslib.absolute import frequencies, sinusoid
 from poslib.attention import split_heads
 from poslib.collisions import angle_error, kernel, rounded
-from poslib.lab import (atlas, causal_mask, census, collisions, extrapolation, fused_kernel, learned_positions, order_blindness, pretrained, relative_scores,
+from poslib.lab import (atlas, bytes_and_flops, causal_mask, census, collisions, extrapolation, fused_kernel, learned_positions, order_blindness, pretrained, relative_scores,
                         results, rope_in_practice, sinusoids, tasks, weight_layout)
 from poslib.lab import frequencies as lab_frequencies
 from poslib.lab.encodings import ENCODINGS, Encoding
@@ -955,6 +955,25 @@ def test_partners_are_found_in_the_layout_that_the_weights_were_drawn_in():
         model.weights[name] = model.weights[name] * scale[:, None].double()
     found = weight_layout.partners(model)["q"]
     assert min(found["interleaved"]) > 0.6 and all(a > b + 0.2 for a, b in zip(found["interleaved"], found["half"]))
+
+
+def test_the_machine_of_chapter_11_is_a_device_with_what_was_stored():
+    stored, device = results.load("bytes_and_flops"), bytes_and_flops.cpu()
+    assert device.bandwidth == stored["best"]["bandwidth"] and device.flops == {t: stored["best"][t] for t in ("fp32", "bf16")}
+    assert all(0 < stored["lowest"][name] <= best for name, best in stored["best"].items())
+    assert 1e9 < device.bandwidth < 1e12 and 1e9 < device.flops["fp32"] < 1e13, "no processor copies or multiplies at such a rate"
+    assert stored["threads"] == 1 and stored["runs"] >= 5 and "one thread" in device.source
+
+
+def test_measuring_the_machine_of_chapter_11_takes_the_best_of_its_runs_and_leaves_the_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        found = bytes_and_flops.measured(runs=2, megabytes=1)
+        assert torch.get_num_threads() == 2 and found["runs"] == 2
+    finally:
+        torch.set_num_threads(before)
+    assert all(found["lowest"][name] <= best for name, best in found["best"].items()) and set(found["best"]) == {"bandwidth", "fp32", "bf16"}
 
 
 SASS = """

@@ -10,7 +10,7 @@
   };
   const DEVICES = {                                                 // bytes/s, FLOP/s fp32 and bf16, bytes of memory
     a100: ['A100', 2.039e12, 19.5e12, 312e12, 80e9], h100: ['H100', 3.35e12, 67e12, 989.4e12, 80e9], h200: ['H200', 4.8e12, 67e12, 989.4e12, 141e9],
-    mi300x: ['MI300X', 5.3e12, 163.4e12, 1307.4e12, 192e9], cpu: ['CPU, measured', 5.3e9, 4.9e10, 1.4e11, 25276510208],
+    mi300x: ['MI300X', 5.3e12, 163.4e12, 1307.4e12, 192e9], cpu: ['CPU, measured', 3.5e9, 4.7e10, 8.3e10, 25276510208],
   };
   const SIZE = { bf16: 2, fp32: 4 };
   const WAYS = ['attention itself', 'a number a lag', 'numbers as a matrix', 'vectors, row per pair', 'vectors, row per tile', 'vectors, sliding band',
@@ -52,8 +52,11 @@
   };
   const bytes = (x) => scaled(x, 'B', ['', 'k', 'M', 'G', 'T', 'P', 'E']);
   const flops = (x) => scaled(x, 'FLOP', ['', 'k', 'M', 'G', 'T', 'P', 'E']);
-  const time = (t) => (t >= 1 ? `${count(t)} s` : scaled(t * 1e9, 's', ['n', 'µ', 'm']));
-  const times = (x) => (x >= 1000 ? Math.round(x).toLocaleString('en-US') : count(x));
+  const grouped = (x) => String(Math.round(x)).replace(/\B(?=(\d{3})+$)/g, ',');
+  const times = (x) => (x >= 1000 ? grouped(x) : count(x));
+  const time = (t) => (t >= 2 * 31557600 ? `${times(t / 31557600)} years` : t >= 2 * 86400 ? `${times(t / 86400)} days` : t >= 7200 ? `${count(t / 3600)} h` :
+    t >= 1 ? `${times(t)} s` : scaled(t * 1e9, 's', ['n', 'µ', 'm']));
+  const power = (p) => (p < 4 ? time(10 ** p) : `10${String(p).replace(/\d/g, (c) => '⁰¹²³⁴⁵⁶⁷⁸⁹'[c])} s`);
 
   F.define('position-cost', {
     title: 'What each way to bring position in costs: bytes, FLOPs and time of one layer',
@@ -78,7 +81,7 @@
     say(s) {
       const c = this.compute(s), w = c.ways, of = (n) => `${time(w[n].seconds)} (${times(100 * w[n].seconds / w[0].seconds)} %)`;
       const toobig = w.filter((x) => !x.fits);
-      return `A model, not a measurement. ${s.phase === 'prefill' ? 'Prefill' : 'One step of decoding'}, ${c.tokens.toLocaleString('en-US')} tokens, batch ${c.batch}, ${s.dtype}, ${c.device}: ` +
+      return `A model, not a measurement. ${s.phase === 'prefill' ? 'Prefill' : 'One step of decoding'}, ${grouped(c.tokens)} tokens, batch ${c.batch}, ${s.dtype}, ${c.device}: ` +
         `attention itself takes ${time(w[0].seconds)} and is bound by ${w[0].bound}. Beside it, eager RoPE takes ${of(8)}, one kernel ${of(9)}; ` +
         `vectors in a band ${of(5)}, a row for each pair ${of(3)}.` +
         (toobig.length ? ` Too big for the memory: ${toobig.map((x) => x.name).join(', ')}.` : '');
@@ -91,7 +94,7 @@
       for (let p = low; p <= high; p += step) {
         const last = p + step > high, first = p === low;
         body += line(x(10 ** p), top - 8, x(10 ** p), H - 4, `stroke="${INK}" stroke-opacity=".14"`) +
-          text(x(10 ** p), 29, time(10 ** p), `text-anchor="${first ? 'start' : last ? 'end' : 'middle'}" font-size="11"`);
+          text(x(10 ** p), 29, power(p), `text-anchor="${first ? 'start' : last ? 'end' : 'middle'}" font-size="11"`);
       }
       body += line(x(seconds[0]), top - 6, x(seconds[0]), H - 4, `stroke="${INK}" stroke-dasharray="4 3" stroke-opacity=".7"`);
       c.ways.forEach((w, n) => {
@@ -109,13 +112,13 @@
       let roof = text(4, 14, `roofline, ${c.device}, ${s.dtype}: ridge ${Math.round(ridge)} FLOPs a byte`, 'font-size="12"');
       for (let p = lowI; p <= highI; p += 1) {
         roof += line(rx(10 ** p), t, rx(10 ** p), b, `stroke="${INK}" stroke-opacity=".1"`);
-        if (p !== -1) roof += text(rx(10 ** p), b + 16, p < 0 ? String(10 ** p) : (10 ** p).toLocaleString('en-US'), `text-anchor="${p === highI ? 'end' : 'middle'}" font-size="11"`);
+        if (p !== -1) roof += text(rx(10 ** p), b + 16, p < 3 ? String(10 ** p) : `${10 ** (p - 3)}k`, `text-anchor="${p === highI ? 'end' : 'middle'}" font-size="11"`);
       }
       for (let p = lowF; p <= topF; p += 1) {
         roof += line(l, ry(10 ** p), RW - 12, ry(10 ** p), `stroke="${INK}" stroke-opacity=".1"`) + text(l - 5, ry(10 ** p) + 4, scaled(10 ** p, '', ['', 'k', 'M', 'G', 'T', 'P']), 'text-anchor="end" font-size="11"');
       }
       roof += `<path d="M${fixed(rx(10 ** lowI))} ${fixed(ry(c.bandwidth * 10 ** lowI))}L${fixed(rx(ridge))} ${fixed(ry(c.rate))}L${RW - 12} ${fixed(ry(c.rate))}" stroke="${INK}" stroke-width="2"/>` +
-        text(l, b + 34, 'FLOPs for each byte moved', 'font-size="12"') + text(4, 29, 'FLOPs a second', 'font-size="11"');
+        text(l, b + 34, 'FLOPs for each byte moved', 'font-size="12"') + text(l + 5, t + 14, 'FLOPs a second', 'font-size="11"');
       const taken = [];
       c.ways.forEach((w, n) => {
         const i = w.intensity === null ? 10 ** highI : w.intensity, px = rx(i), py = ry(Math.min(w.rate, i * c.bandwidth));
