@@ -4,7 +4,7 @@
   'use strict';
   const { ORANGE, BLUE, INK, fixed, panel, line, text } = F.tools;
   const D = 128, E = 2, TABLE = 4;                       // head width; bytes of a number in Q, K, V, O and in the tables
-  const WAYS = { eager: 'eager code first', separate: 'one kernel first', q: 'Q in registers, K where it is written', qk: 'Q and K in registers' };
+  const WAYS = { eager: 'eager code first', separate: 'one kernel first', q: 'Q in registers, K once', qk: 'Q and K in registers' };
   const KINDS = [['rotation', 'rotating first'], ['table', 'cosines, sines'], ['q', 'Q read'], ['k', 'K read'], ['v', 'V read'], ['o', 'O written']];
   const group = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, ',');
   const kib = (b) => group(b / 1024);
