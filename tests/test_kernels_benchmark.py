@@ -27,7 +27,7 @@ def test_a_dry_run_has_every_row_with_a_verdict(tmp_path, capsys):
     assert [(row["kind"], row["pass"] == "forward+backward", row["way"]) for row in rows] == planned() and len(rows) > 40
     for row in rows:
         if row["verdict"] == "right":
-            assert 0 <= row["error"] <= 1 and row["low"] == row["median"] == row["high"] == 1.0 and row["of roofline"] > 0
+            assert 0 <= row["error"] <= 1 and row["low"] == row["median"] == row["high"] == 1.0 and row["of roofline"] > 0 and (row["predicted"] is None or row["predicted"] > 0)
         else:
             assert row["verdict"] in VERDICTS - {"wrong", "not reached"} and row["reason"] and "median" not in row
         if row["way"].startswith(("poslib", "torch", "SDPA")):
@@ -127,7 +127,7 @@ def test_what_the_limit_cuts_off_is_listed(monkeypatch):
     hours = iter(range(10**6))
     rows, timed = run(monkeypatch, ROTARY, "torch eager", "torch.compile", clock=lambda: 3600.0 * next(hours), limit=B.LONGEST + 3600 * 4)
     assert [row["verdict"] for row in rows] == ["right", "not reached"] and timed == 1
-    assert set(rows[1]) == set(rows[0]) - {"error", "low", "median", "high", "of roofline"} and "not reached" in B.line(rows[1])
+    assert set(rows[1]) == set(rows[0]) - {"error", "low", "median", "high", "of roofline", "predicted"} and "not reached" in B.line(rows[1])
 
 
 def test_a_way_that_changes_its_arguments_does_not_change_the_truth(monkeypatch):
@@ -161,17 +161,37 @@ def test_the_truth_is_that_of_the_library(case, given):
 
 
 def test_the_least_work_counts_each_number_once():
-    ceiling = {"bytes per second": 1e12, "operations per second": 1e15}
+    def work(*given, **named):
+        found = B.Case(*given, **named).least
+        return found.bytes, found.flops
     heads = {"heads": 32, "kv_heads": 8, "head_dim": 128}
-    rotary, both = (B.Case("rotary", 2, 4096, 4096, back, **heads) for back in (False, True))
-    assert rotary.work == (2 * 2 * 2 * 4096 * 40 * 128, 0) and both.work == (2 * rotary.work[0], 0)
-    assert B.ideal(rotary, ceiling) == pytest.approx(rotary.work[0] * 1e-9)
-    attention, both = (B.Case("attention", 1, 3, 3, back, heads=2, kv_heads=1, head_dim=4) for back in (False, True))
-    assert attention.work == (2 * (3 * 2 * 4 * 2 + 3 * 4 * 2), 4 * 2 * 4 * (1 + 2 + 3))
-    assert both.work == (attention.work[0] + 2 * (3 * 3 * 2 * 4 + 4 * 3 * 4) + 2 * 3 * 2 * 4, attention.work[1] * 3.5)
-    decode = B.Case("decode", 32, 1, 8192, **heads)
-    assert decode.work[1] == 4 * 32 * 32 * 128 * 8192 and decode.work[0] == 2 * 32 * (2 * 32 * 128 + 2 * 8 * 8192 * 128)
-    assert B.ideal(attention, {"bytes per second": 1e12, "operations per second": 1e9}) == pytest.approx(192e-6)
+    moved = 2 * 2 * 2 * 4096 * 40 * 128
+    assert work("rotary", 2, 4096, 4096, **heads) == (moved, 0) and work("rotary", 2, 4096, 4096, True, **heads) == (2 * moved, 0)
+    moved, flops = 2 * (3 * 2 * 4 * 2 + 3 * 4 * 2), 4 * 2 * 4 * (1 + 2 + 3)
+    small = {"heads": 2, "kv_heads": 1, "head_dim": 4}
+    assert work("attention", 1, 3, 3, **small) == (moved, flops)
+    assert work("attention", 1, 3, 3, True, **small) == (moved + 2 * (4 * 3 * 2 * 4 + 4 * 3 * 4), flops * 3.5)
+    assert work("decode", 32, 1, 8192, **heads) == (2 * 32 * (2 * 32 * 128 + 2 * 8 * 8192 * 128), 4 * 32 * 32 * 128 * 8192)
+    card = B.measured({"bytes per second": 1e12, "operations per second": 1e9}, "cpu")
+    assert B.milliseconds(B.Case("attention", 1, 3, 3, **small).least, card) == pytest.approx(192e-6)
+    assert B.milliseconds(B.Case("rotary", 2, 4096, 4096, **heads).least, card) == pytest.approx(2 * 2 * 2 * 4096 * 40 * 128 * 1e-9)
+
+
+def test_predictions_order_the_ways():
+    heads = {"heads": 32, "kv_heads": 8, "head_dim": 128}
+    for back in (False, True):
+        case = B.Case("rotary", 2, 4096, 4096, back, **heads)
+        moved = {name: B.predicted(case, way).bytes for name, way in B.WAYS["rotary"].items() if way.turn and (way.gradient or not back)}
+        assert moved["poslib, phases"] == case.least.bytes < moved["poslib"] < 1.1 * case.least.bytes and 4.9 < moved["torch eager"] / moved["poslib"] < 7
+    case = B.Case("attention", 2, 4096, 4096, **heads)
+    moved = {name: B.predicted(case, way) for name, way in B.WAYS["attention"].items() if way.turn is not None}
+    assert moved["poslib, without rotation"] == moved["SDPA flash, without rotation"] == case.least
+    assert moved["poslib, Q turned inside"].bytes < moved["poslib, K turned before and Q inside"].bytes < moved["SDPA flash after poslib"].bytes \
+        < moved["SDPA flash after torch eager"].bytes and len({found.flops for found in moved.values()}) == 1
+    case = B.Case("decode", 32, 1, 8192, **heads)
+    moved = {name: B.predicted(case, way).bytes / case.least.bytes for name, way in B.WAYS["decode"].items() if way.turn is not None}
+    assert 1.9 < moved["poslib, all raw keys turned before"] < 2.1 and all(share < 1.01 for name, share in moved.items() if "before" not in name)
+    assert B.predicted(case, B.WAYS["attention"]["flex_attention after torch.compile"]) is None
 
 
 def test_cases_cover_what_was_promised():

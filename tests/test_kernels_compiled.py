@@ -156,3 +156,115 @@ def test_a_report_has_what_the_tools_say(tmp_path):
 def test_tools_that_say_nothing_are_an_error(change):
     with pytest.raises(ValueError, match="says nothing"):
         a_report(**change)
+
+
+def test_narrow_accesses_are_explained_by_the_pointer_that_their_line_names():
+    lines = ["tl.store(LSE + flat + lane, lse, mask=ok)", "x = tl.load(COS + p)", "slope = tl.load(SLOPES + head)", "y = tl.load(LSE2 + p)", ""]
+    report = dataclasses.replace(a_report(), narrow=[["load", 32, "kernel.py", line, 1] for line in lines])
+    assert [access[3] for access in report.unexplained] == [lines[1], lines[3], lines[4]]
+    assert len(C.NARROW) == 6 and all(C.NARROW.values())
+
+
+@pytest.mark.parametrize("request_, message", [
+    (("rotation", 128, "bfloat16", "sm_90"), "name is 'rotation'; allowed are rotary, attention"),
+    (("rotary", 128, "bf16", "sm_90"), "dtype is 'bf16'; allowed are float16"), (("rotary", 128, "bfloat16", "sm_70"), "arch is 'sm_70'; allowed are sm_80")])
+def test_unknown_names_are_refused(request_, message):
+    with pytest.raises(ValueError, match=message):
+        C.compile_kernel(*request_)
+
+
+# ---- the kernels: compiled once for all tests, in processes that do not interpret ---------------------------------------
+
+HALVES = ("float16", "bfloat16")
+ROTARY = [("rotary", 128, dtype, arch, {"layout": layout}) for arch in C.SHARED for dtype in HALVES for layout in ("half", "interleaved")]
+FORWARD = [("attention", head_dim, dtype, arch, {"rotate": rotate})
+           for arch in C.SHARED for head_dim in (64, 128) for dtype in HALVES for rotate in ("none", "q")]
+CHAPTER = C._rows()[:8]
+
+
+def key(request):
+    return json.dumps(C._plain(request))
+
+
+@pytest.fixture(scope="module")
+def reports():
+    wanted = {key(request): request for request in [*ROTARY, *FORWARD, *CHAPTER]}
+    return dict(zip(wanted, C.compile_kernels(wanted.values())))
+
+
+def of(reports, *requests):
+    found = [reports[key(request)] for request in requests]
+    assert len(found) == len(requests) > 0
+    return found
+
+
+def test_nothing_spills_and_everything_fits(reports):
+    for r in of(reports, *ROTARY, *FORWARD):
+        assert (r.spilled, r.stack, r.code.get("local", 0)) == (0, 0, 0), r.request
+        assert 16 <= r.registers <= 255 and 0 <= r.shared <= C.SHARED[r.arch] and r.registers * 32 * r.settings["num_warps"] <= 65536, r.request
+
+
+def test_memory_is_accessed_128_bits_at_a_time(reports):
+    for r in of(reports, *ROTARY, *FORWARD):
+        assert r.unexplained == [], r.request
+        assert set(r.loads) == set(r.stores) == {128}, r.request          # nothing to explain: no lse, ids or phases in these
+        assert r.loads[128] >= 8 and r.stores[128] >= 4, r.request
+    phase = reports[key(CHAPTER[1])]
+    assert phase.loads[64] == 1 and phase.narrow[0][3].count("INCREMENTS") and phase.unexplained == []
+
+
+def test_products_run_on_tensor_cores(reports):
+    for r in of(reports, *FORWARD):
+        assert set(r.opcodes) == {"HGMMA" if r.arch == "sm_90" else "HMMA"} and min(r.opcodes.values()) >= 16, r.request
+        assert r.loop["tensor"] >= 4 and r.loop["special function"] >= 8 and r.loop["all"] < r.code["all"] / 2, r.request
+    assert all(r.opcodes == {} == r.loop for r in of(reports, *ROTARY))
+
+
+def test_turning_queries_inside_costs_nothing_in_the_loop(reports):
+    pairs = list(zip(FORWARD[::2], FORWARD[1::2]))
+    for plain, turned in pairs:
+        assert plain[4]["rotate"] == "none" and turned[:4] == plain[:4] and turned[4]["rotate"] == "q"
+        without, inside = of(reports, plain, turned)
+        assert without.settings == inside.settings and inside.loop["all"] <= without.loop["all"], (turned, inside.loop, without.loop)
+        for kind in ("tensor", "multiply-add", "multiply", "special function", "copy to shared", "convert"):
+            assert inside.loop.get(kind, 0) == without.loop.get(kind, 0), (turned, kind)
+        assert inside.code["all"] > without.code["all"]                                        # the turn is there, before the loop
+    assert len(pairs) == 8
+
+
+def test_turning_keys_inside_costs_instructions_in_the_loop(reports):
+    plain, queries, both = of(reports, *CHAPTER[2:5])
+    def each_key(r):
+        return {kind: number / r.settings["BLOCK_N"] for kind, number in r.loop.items()}
+    assert each_key(both)["all"] > 1.2 * each_key(queries)["all"] and each_key(both)["convert"] > each_key(queries)["convert"]
+    assert each_key(both)["shared store"] > 0 and "shared store" not in queries.loop and "shared store" not in plain.loop
+
+
+def test_the_stored_table_is_what_the_compiler_makes_now(reports):
+    stored = C.stored()
+    assert [key(r.request) for r in stored] == [key(request) for request in C._rows()]
+    made = results.load("kernels_compiled")["made"]
+    assert {"command", "torch", "triton", "ptxas", "python"} <= set(made)
+    for old, new in zip(stored[:8], of(reports, *CHAPTER), strict=True):
+        assert old == new
+
+
+def test_what_has_no_kernel_does_not_compile():
+    with pytest.raises(RuntimeError, match="attention.*does not compile.*0 launches of forward_kernel"):
+        C.compile_kernel("attention", 100, "bfloat16", "sm_90")
+
+
+def test_the_command_prints_and_writes_the_table(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(C, "_rows", lambda everything: [("rotary", 64, "float16", "sm_80", {})])
+    C.main(["--json", str(tmp_path / "found.json")])
+    found = json.loads((tmp_path / "found.json").read_text("utf8"))
+    said = capsys.readouterr()
+    assert found["rows"][0]["kernel"] == "rotary" and C._read(found["rows"][0]).stores == {128: 10} and found["made"]["ptxas"].startswith("12.")
+    assert "rotary              64 float16  sm_80" in said.out and "wrote found.json" in said.out and "compiled: rotary 64" in said.err
+
+
+def test_a_process_that_interprets_refuses_to_compile_and_reading_needs_no_triton():
+    code = "import sys; from poslib.kernels import compiled as C; C.stored(); C.loop_of('/*0000*/ EXIT ;'); assert not {'torch', 'triton'} & set(sys.modules)\n"
+    code += "try:\n with C._compiling('sm_90', ()): pass\nexcept RuntimeError as error: print(error)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"TRITON_INTERPRET": "1"}, check=True)
+    assert "interpreted in this process" in done.stdout

@@ -18,6 +18,7 @@ import torch
 
 triton = pytest.importorskip("triton", reason="wheels of triton exist for Linux")
 import triton.language as tl
+from torch.autograd import forward_ad
 
 from conftest import bad_input_test
 from poslib import rotary as R
@@ -405,6 +406,24 @@ def test_a_changed_table_is_noticed():
     angles.cos.zero_()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
+
+
+def test_other_ways_to_differentiate():
+    """Functions of functions see through it; forward mode is refused, not forgotten."""
+    q, grad = (vectors(seeded("func", i), (1, 2, 9, 8), torch.float32) for i in range(2))
+    got = torch.func.grad(lambda x: (K.rotate(x, None, 3, layout="half") * grad).sum())(q)
+    agree(got, R.rotate(grad, torch.arange(3, 12, device=DEVICE), layout="half", inverse=True), exact=True)
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="jvp"):
+        K.rotate(forward_ad.make_dual(q, grad), None, 3, layout="half")
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo")
+def test_torch_compile_goes_around_the_interpreter():
+    def doubled(x):
+        return 2 * K.rotate(x, None, 3, layout="half", angles="phase")
+    q, compiled = vectors(seeded("compile"), (1, 2, 3, 8), torch.float32).requires_grad_(), torch.compile(doubled, backend="eager")
+    assert torch.equal(compiled(q), doubled(q))
+    assert torch.equal(*(torch.autograd.grad(f(q).sum(), q)[0] for f in (compiled, doubled)))
 
 
 # ---- addresses beyond 32 bits ---------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from numpydoc.docscrape import NumpyDocString
 from conftest import ROOT, SITE, need_site
 
 # Every module that says what is public, except the experiments and the checkers of exercises.
-FILES = sorted(p for folder in ("poslib", "poslib/teach") for p in (ROOT / folder).glob("[a-z]*.py"))
+FILES = sorted(p for folder in ("poslib", "poslib/kernels", "poslib/teach") for p in (ROOT / folder).glob("[a-z]*.py"))
 MODULES = [".".join(p.relative_to(ROOT).with_suffix("").parts) for p in FILES if "__all__ = " in p.read_text("utf8")]
 PAGES = [f["file"] for part in yaml.safe_load((ROOT / "_toc.yml").read_text("utf8"))["parts"]
          for f in part["chapters"] if f["file"].startswith("book/reference/")]
@@ -107,7 +107,7 @@ def imported_at_once(node):
 def test_the_light_set_can_read_every_module():
     """What this environment has and the light set has not must be mocked, or `make book` fails elsewhere."""
     mocked = yaml.safe_load((ROOT / "_config.yml").read_text("utf8"))["sphinx"]["config"]["autodoc_mock_imports"]
-    needed = {name for folder in ("poslib", "poslib/teach") for p in (ROOT / folder).glob("*.py")
+    needed = {name for folder in ("poslib", "poslib/kernels", "poslib/teach") for p in (ROOT / folder).glob("*.py")
               for name in imported_at_once(ast.parse(p.read_text("utf8")))}
     assert {"numpy", "torch"} <= needed and needed - set(sys.stdlib_module_names) - {"poslib"} <= set(mocked)
 

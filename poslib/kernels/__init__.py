@@ -1,8 +1,9 @@
 """Kernels in Triton: rotation and attention that need no pass over memory of their own.
 
 Importing `poslib.kernels` loads neither torch nor triton; its modules do, at the first use of one:
-``from poslib.kernels import rotary``, or ``kernels.rotary``.  They need ``pip install "poslib[kernels]"``.  On a GPU of
-NVIDIA or AMD the kernels are compiled; without one the interpreter of Triton runs them on the CPU, slowly, to be read and tested.
+``from poslib.kernels import rotary``, or ``kernels.rotary``.  They need torch and triton (the extra
+``kernels``).  On a GPU of NVIDIA or AMD the kernels are compiled; without one the interpreter of Triton runs them on the CPU,
+slowly, to be read and tested.
 """
 
 import importlib

@@ -6,8 +6,8 @@ the rows that it writes, the heads of a group are summed in it: no atomics, the 
 """
 
 from poslib.kernels._common import LOG2E, loaded_operand, operand, tl, triton
-from poslib.kernels._forward import (halves_to_pairs, key_range, load_halves, load_rows, pairs_to_halves, store_halves,
-                                     store_rows, turned, visible, wide)
+from poslib.kernels._forward import (channels, halves_to_pairs, key_range, load_halves, load_rows, pairs_to_halves, store_halves,
+                                     store_rows, turned, visible)
 
 
 @triton.jit
@@ -35,23 +35,25 @@ def query_gradient_kernel(Q, K, V, O, DO, DQ, LSE, DELTA, COS_Q, SIN_Q, SLOPES, 
                           INTERLEAVED: tl.constexpr, ROTATE_Q: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
                           ALIBI: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr):
     """Grid (tiles of queries, heads, batch).  Also leaves DELTA, the sum of O·DO of each row, for the gradients of keys."""
-    head = wide(tl.program_id(1))
-    batch = wide(tl.program_id(2))
+    head = tl.cast(tl.program_id(1), tl.int64)
+    batch = tl.cast(tl.program_id(2), tl.int64)
     tile = tl.program_id(0)
     if CAUSAL:
         tile = tl.num_programs(0) - 1 - tile
     m0 = tile * BLOCK_M
+    far = tl.cast(m0, tl.int64)
     lane = tl.arange(0, BLOCK_M)
     ok = m0 + lane < queries
     query = offset + m0 + lane
     column = tl.arange(0, 2 * HALF)
     PAD: tl.constexpr = 2 * HALF != D
-    q1, q2 = load_halves(Q + batch * sq_b + head * sq_h + wide(m0) * sq_l + lane * sq_l, ok, D, HALF, PAIRS, INTERLEAVED, True)
+    c1, c2, use1, use2 = channels(D, HALF, PAIRS, INTERLEAVED)
+    q1, q2 = load_halves(Q + batch * sq_b + head * sq_h + far * sq_l + lane * sq_l, ok, D, HALF, PAIRS, INTERLEAVED, True)
     kind: tl.constexpr = q1.dtype
     q1 = loaded_operand(q1)
     q2 = loaded_operand(q2)
-    o = load_rows(O + batch * so_b + head * so_h + wide(m0) * so_l + lane * so_l, ok, column, column < D, True, PAD)
-    g = load_rows(DO + batch * sg_b + head * sg_h + wide(m0) * sg_l + lane * sg_l, ok, column, column < D, True, PAD)
+    o = load_rows(O + batch * so_b + head * so_h + far * so_l + lane * so_l, ok, column, column < D, True, PAD)
+    g = load_rows(DO + batch * sg_b + head * sg_h + far * sg_l + lane * sg_l, ok, column, column < D, True, PAD)
     delta = tl.sum(o.to(tl.float32) * g.to(tl.float32), 1)
     g = loaded_operand(g)
     flat = (batch * heads + head) * queries + m0
@@ -69,11 +71,12 @@ def query_gradient_kernel(Q, K, V, O, DO, DQ, LSE, DELTA, COS_Q, SIN_Q, SLOPES, 
     step = tl.arange(0, BLOCK_N)
     for begin in range(start, high, BLOCK_N):
         key = begin + step
+        away = tl.cast(begin, tl.int64)
         there = (key >= low) & (key < high)
-        k1, k2 = load_halves(K + wide(begin) * sk_l + step * sk_l, there, D, HALF, PAIRS, INTERLEAVED, True)
-        k1 = loaded_operand(k1)
-        k2 = loaded_operand(k2)
-        v = loaded_operand(load_rows(V + wide(begin) * sv_l + step * sv_l, there, column, column < D, True, PAD))
+        k_rows = K + away * sk_l + step * sk_l
+        k1 = loaded_operand(load_rows(k_rows, there, c1, use1, True, PAD))
+        k2 = loaded_operand(load_rows(k_rows, there, c2, use2, True, PAD))
+        v = loaded_operand(load_rows(V + away * sv_l + step * sv_l, there, column, column < D, True, PAD))
         s = tl.dot(q1, tl.trans(k1), input_precision=PRECISION)
         s = tl.dot(q2, tl.trans(k2), s, input_precision=PRECISION)
         if ALIBI:
@@ -85,9 +88,9 @@ def query_gradient_kernel(Q, K, V, O, DO, DQ, LSE, DELTA, COS_Q, SIN_Q, SLOPES, 
     d1 *= scale
     d2 *= scale
     if ROTATE_Q:
-        table = batch * st_q + wide(m0) * PAIRS
+        table = (batch * st_q + m0) * PAIRS
         d1, d2 = turn_back(d1, d2, COS_Q + table, SIN_Q + table, lane, ok, HALF, PAIRS, INTERLEAVED)
-    store_halves(DQ + batch * sd_b + head * sd_h + wide(m0) * sd_l + lane * sd_l, ok, d1, d2, D, HALF, PAIRS, INTERLEAVED)
+    store_halves(DQ + batch * sd_b + head * sd_h + far * sd_l + lane * sd_l, ok, d1, d2, D, HALF, PAIRS, INTERLEAVED)
 
 
 @triton.jit(do_not_specialize=["queries", "keys", "offset", "heads", "st_k"])
@@ -101,14 +104,16 @@ def key_gradient_kernel(Q, K, V, DO, DK, DV, LSE, DELTA, COS_K, SIN_K, SLOPES, s
 
     Scores stand transposed, (keys, queries): the products that sum over queries then need no transpose in registers.
     """
-    kv_head = wide(tl.program_id(1))
-    batch = wide(tl.program_id(2))
+    kv_head = tl.cast(tl.program_id(1), tl.int64)
+    batch = tl.cast(tl.program_id(2), tl.int64)
     n0 = tl.program_id(0) * BLOCK_N
+    far = tl.cast(n0, tl.int64)
     lane = tl.arange(0, BLOCK_N)
     key = n0 + lane
     ok = key < keys
     column = tl.arange(0, 2 * HALF)
     PAD: tl.constexpr = 2 * HALF != D
+    c1, c2, use1, use2 = channels(D, HALF, PAIRS, INTERLEAVED)
     # Queries whose tiles may see these keys.
     start = 0
     stop = queries
@@ -128,11 +133,11 @@ def key_gradient_kernel(Q, K, V, DO, DK, DV, LSE, DELTA, COS_K, SIN_K, SLOPES, s
     if WINDOW > 0:
         unseen = tl.maximum(offset - WINDOW + 1, 0)
     read = (key >= unseen) & (key < seen)
-    k1, k2 = load_halves(K + batch * sk_b + kv_head * sk_h + wide(n0) * sk_l + lane * sk_l, read, D, HALF, PAIRS, INTERLEAVED, True)
+    k1, k2 = load_halves(K + batch * sk_b + kv_head * sk_h + far * sk_l + lane * sk_l, read, D, HALF, PAIRS, INTERLEAVED, True)
     kind: tl.constexpr = k1.dtype
     k1 = loaded_operand(k1)
     k2 = loaded_operand(k2)
-    v = loaded_operand(load_rows(V + batch * sv_b + kv_head * sv_h + wide(n0) * sv_l + lane * sv_l, read, column, column < D, True, PAD))
+    v = loaded_operand(load_rows(V + batch * sv_b + kv_head * sv_h + far * sv_l + lane * sv_l, read, column, column < D, True, PAD))
     dk1 = tl.zeros((BLOCK_N, HALF), tl.float32)
     dk2 = tl.zeros((BLOCK_N, HALF), tl.float32)
     dv = tl.zeros((BLOCK_N, 2 * HALF), tl.float32)
@@ -145,13 +150,13 @@ def key_gradient_kernel(Q, K, V, DO, DK, DV, LSE, DELTA, COS_K, SIN_K, SLOPES, s
             slope = tl.load(SLOPES + head) / scale
         for begin in range(start, stop, BLOCK_M):
             row = begin + step
+            away = tl.cast(begin, tl.int64)
             there = row < queries
             query = offset + row
-            q1, q2 = load_halves(Q + batch * sq_b + head * sq_h + wide(begin) * sq_l + step * sq_l, there, D, HALF, PAIRS,
-                                 INTERLEAVED, True)
-            q1 = loaded_operand(q1)
-            q2 = loaded_operand(q2)
-            g = loaded_operand(load_rows(DO + batch * sg_b + head * sg_h + wide(begin) * sg_l + step * sg_l, there, column,
+            q_rows = Q + batch * sq_b + head * sq_h + away * sq_l + step * sq_l
+            q1 = loaded_operand(load_rows(q_rows, there, c1, use1, True, PAD))
+            q2 = loaded_operand(load_rows(q_rows, there, c2, use2, True, PAD))
+            g = loaded_operand(load_rows(DO + batch * sg_b + head * sg_h + away * sg_l + step * sg_l, there, column,
                                          column < D, True, PAD))
             lse = tl.load(LSE + flat + row, mask=there, other=float("inf"))         # no row: weight 0
             delta = tl.load(DELTA + flat + row, mask=there, other=0.0)
@@ -159,7 +164,7 @@ def key_gradient_kernel(Q, K, V, DO, DK, DV, LSE, DELTA, COS_K, SIN_K, SLOPES, s
             s = tl.dot(k2, tl.trans(q2), s, input_precision=PRECISION)
             if ALIBI:
                 s -= slope * tl.abs(query[None, :] - key[:, None]).to(tl.float32)
-            p = weights(s, scale * LOG2E, visible(key[:, None], query[None, :], 0, keys, CAUSAL, WINDOW), lse[None, :])
+            p = weights(s, scale * LOG2E, visible(key[:, None], query[None, :], unseen, seen, CAUSAL, WINDOW), lse[None, :])
             dv = tl.dot(operand(p, kind), g, dv, input_precision=PRECISION)
             ds = operand(p * (tl.dot(v, tl.trans(g), input_precision=PRECISION) - delta[None, :]), kind)
             dk1 = tl.dot(ds, q1, dk1, input_precision=PRECISION)
@@ -167,7 +172,7 @@ def key_gradient_kernel(Q, K, V, DO, DK, DV, LSE, DELTA, COS_K, SIN_K, SLOPES, s
     dk1 *= scale
     dk2 *= scale
     if ROTATE_K:
-        table = batch * st_k + wide(n0) * PAIRS
+        table = (batch * st_k + n0) * PAIRS
         dk1, dk2 = turn_back(dk1, dk2, COS_K + table, SIN_K + table, lane, ok, HALF, PAIRS, INTERLEAVED)
-    store_halves(DK + batch * sdk_b + kv_head * sdk_h + wide(n0) * sdk_l + lane * sdk_l, ok, dk1, dk2, D, HALF, PAIRS, INTERLEAVED)
-    store_rows(DV + batch * sdv_b + kv_head * sdv_h + wide(n0) * sdv_l + lane * sdv_l, ok, dv, D, 2 * HALF)
+    store_halves(DK + batch * sdk_b + kv_head * sdk_h + far * sdk_l + lane * sdk_l, ok, dk1, dk2, D, HALF, PAIRS, INTERLEAVED)
+    store_rows(DV + batch * sdv_b + kv_head * sdv_h + far * sdv_l + lane * sdv_l, ok, dv, D, 2 * HALF)

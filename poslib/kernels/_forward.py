@@ -9,12 +9,6 @@ from poslib.kernels._common import LOG2E, loaded_operand, operand, rounded, tl, 
 
 
 @triton.jit
-def wide(x):
-    """64 bits for a whole number, which Python, the interpreter or the compiler may hold; rows · stride passes 2³¹."""
-    return tl.full((), 0, tl.int64) + x
-
-
-@triton.jit
 def channels(D: tl.constexpr, HALF: tl.constexpr, PAIRS: tl.constexpr, INTERLEAVED: tl.constexpr):
     """Channels of the two halves, and which of the HALF lanes (a power of two) are in use.
 
@@ -48,7 +42,7 @@ def load_rows(rows, ok, column, in_use, SOME_ROWS: tl.constexpr, SOME_COLUMNS: t
 def load_halves(rows, ok, D: tl.constexpr, HALF: tl.constexpr, PAIRS: tl.constexpr, INTERLEAVED: tl.constexpr,
                 SOME_ROWS: tl.constexpr):
     c1, c2, use1, use2 = channels(D, HALF, PAIRS, INTERLEAVED)
-    return (load_rows(rows, ok, c1, use1, SOME_ROWS, 2 * HALF != D), load_rows(rows, ok, c2, use2, SOME_ROWS, 2 * HALF != D))
+    return load_rows(rows, ok, c1, use1, SOME_ROWS, 2 * HALF != D), load_rows(rows, ok, c2, use2, SOME_ROWS, 2 * HALF != D)
 
 
 @triton.jit
@@ -162,21 +156,23 @@ def attend(acc, top, total, q1, q2, query, K, V, COS_K, SIN_K, slope, scale2, lo
     """
     lane = tl.arange(0, BLOCK_N)
     column = tl.arange(0, 2 * HALF)
+    c1, c2, use1, use2 = channels(D, HALF, PAIRS, INTERLEAVED)
+    PAD: tl.constexpr = 2 * HALF != D
     for begin in range(start, stop, BLOCK_N):
         key = begin + lane
         # Rows that no query of the tile sees are not read: behind the end of a cache lies anything, NaN too.
         ok = (key >= low) & (key < high)
-        k_rows = K + wide(begin) * sk_l + lane * sk_l
-        v_rows = V + wide(begin) * sv_l + lane * sv_l
+        far = tl.cast(begin, tl.int64)              # its product with a stride can pass 2³¹; within a tile none does
+        k_rows = K + far * sk_l + lane * sk_l
+        v_rows = V + far * sv_l + lane * sv_l
         if ROTATE_K:
             raw1, raw2 = load_pairs(k_rows, ok, D, HALF, PAIRS, INTERLEAVED, MASKED)
-            t1, t2 = turned(raw1, raw2, COS_K + wide(begin) * PAIRS, SIN_K + wide(begin) * PAIRS, lane, ok, False, HALF, PAIRS)
+            t1, t2 = turned(raw1, raw2, COS_K + far * PAIRS, SIN_K + far * PAIRS, lane, ok, False, HALF, PAIRS)
             k1 = operand(t1, raw1.dtype)
             k2 = operand(t2, raw2.dtype)
         else:
-            raw1, raw2 = load_halves(k_rows, ok, D, HALF, PAIRS, INTERLEAVED, MASKED)
-            k1 = loaded_operand(raw1)
-            k2 = loaded_operand(raw2)
+            k1 = loaded_operand(load_rows(k_rows, ok, c1, use1, MASKED, PAD))
+            k2 = loaded_operand(load_rows(k_rows, ok, c2, use2, MASKED, PAD))
         s = tl.dot(q1, tl.trans(k1), input_precision=PRECISION)
         s = tl.dot(q2, tl.trans(k2), s, input_precision=PRECISION)
         if ALIBI:
@@ -191,7 +187,7 @@ def attend(acc, top, total, q1, q2, query, K, V, COS_K, SIN_K, slope, scale2, lo
         p = tl.math.exp2(s * scale2 - (safe * scale2)[:, None])
         fade = tl.math.exp2((top - safe) * scale2)
         total = total * fade + tl.sum(p, 1)
-        v = load_rows(v_rows, ok, column, column < D, MASKED, 2 * HALF != D)
+        v = load_rows(v_rows, ok, column, column < D, MASKED, PAD)
         acc = tl.dot(operand(p, v.dtype), loaded_operand(v), acc * fade[:, None], input_precision=PRECISION)
         top = new
     return acc, top, total
@@ -234,21 +230,22 @@ def forward_kernel(Q, K, V, O, LSE, SAVED_Q, COS_Q, SIN_Q, COS_K, SIN_K, SLOPES,
                    PRECISION: tl.constexpr):
     """Grid (tiles of queries, heads, batch).  Query i stands at offset + i of the key axis.
 
-    Row i of the query tables belongs to query i, row j of the key tables to key j; st_q and st_k step from one entry of
+    Row i of the query tables belongs to query i, row j of the key tables to key j; st_q and st_k are the rows from one entry of
     the batch to the next (0: shared).  With SAVE the turned queries, laid out (batch, heads, queries, D), and the
     log2-sum-exp of each row (batch, heads, queries) are kept for the backward pass.
     """
-    head = wide(tl.program_id(1))
-    batch = wide(tl.program_id(2))
+    head = tl.cast(tl.program_id(1), tl.int64)
+    batch = tl.cast(tl.program_id(2), tl.int64)
     tile = tl.program_id(0)
     if CAUSAL:                          # the last tiles see most keys: begin with them
         tile = tl.num_programs(0) - 1 - tile
     m0 = tile * BLOCK_M
+    far = tl.cast(m0, tl.int64)
     lane = tl.arange(0, BLOCK_M)
     ok = m0 + lane < queries
     query = offset + m0 + lane
-    q_rows = Q + batch * sq_b + head * sq_h + wide(m0) * sq_l + lane * sq_l
-    table = batch * st_q + wide(m0) * PAIRS
+    q_rows = Q + batch * sq_b + head * sq_h + far * sq_l + lane * sq_l
+    table = (batch * st_q + m0) * PAIRS
     q1, q2 = load_queries(q_rows, ok, COS_Q + table, SIN_Q + table, lane, D, HALF, PAIRS, INTERLEAVED, ROTATE_Q, ROTATE_K)
     flat = (batch * heads + head) * queries + m0
     if SAVE and ROTATE_Q:
@@ -258,9 +255,9 @@ def forward_kernel(Q, K, V, O, LSE, SAVED_Q, COS_Q, SIN_Q, COS_K, SIN_K, SLOPES,
         slope = tl.load(SLOPES + head) / scale          # in units of the unscaled score
     o, lse = attend_range(q1, q2, query, offset + m0, offset + tl.minimum(m0 + BLOCK_M, queries) - 1, keys, 0, keys,
                           K + batch * sk_b + head // GROUP * sk_h, V + batch * sv_b + head // GROUP * sv_h,
-                          COS_K + batch * st_k, SIN_K + batch * st_k, slope, scale * LOG2E, sk_l, sv_l,
+                          COS_K + batch * st_k * PAIRS, SIN_K + batch * st_k * PAIRS, slope, scale * LOG2E, sk_l, sv_l,
                           D, HALF, PAIRS, INTERLEAVED, ROTATE_K, CAUSAL, WINDOW, ALIBI, BLOCK_M, BLOCK_N, PRECISION)
-    store_rows(O + batch * so_b + head * so_h + wide(m0) * so_l + lane * so_l, ok, o, D, 2 * HALF)
+    store_rows(O + batch * so_b + head * so_h + far * so_l + lane * so_l, ok, o, D, 2 * HALF)
     if SAVE:
         tl.store(LSE + flat + lane, lse, mask=ok)
 

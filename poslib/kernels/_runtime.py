@@ -15,7 +15,7 @@ import sys
 
 VARIABLE = "TRITON_INTERPRET"
 YES = ("1", "true", "on", "yes", "y")           # what triton takes for a yes
-INSTALL = 'pip install "poslib[kernels]"'
+INSTALL = "pip install torch triton"
 
 
 def mode():
@@ -24,7 +24,7 @@ def mode():
     The variable decides where it is set ("0" compiles without a GPU too, ahead of time); where it is not, kernels are
     compiled for a GPU of NVIDIA or AMD that torch can use, and interpreted on the CPU if there is none.
 
-    Raises ImportError without torch or triton, RuntimeError where triton was imported in the other mode.
+    Raises ModuleNotFoundError without torch or triton, RuntimeError where triton was imported in the other mode.
     """
     _need_packages()
     import torch
@@ -50,9 +50,9 @@ def loaded():
 
 def _need_packages():
     """triton is looked for, not imported: that would decide the mode."""
-    for package, why in (("torch", ""), ("triton", "; wheels of triton exist for Linux")):
+    for package in ("torch", "triton"):
         if sys.modules.get(package) is None and (package in sys.modules or importlib.util.find_spec(package) is None):
-            raise ImportError(f"poslib.kernels needs {package}, which is not installed: {INSTALL}{why}", name=package)
+            raise ModuleNotFoundError(f"poslib.kernels needs {package}, which is not installed: {INSTALL}; wheels of triton exist for Linux", name=package)
 
 
 def architecture(device):
@@ -73,6 +73,15 @@ def check_device(name, x):
     if loaded() == "compiled" and x.device.type != "cuda":
         raise ValueError(f"{name} is on device {x.device}; allowed is a GPU, for which kernels are compiled in this process "
                          f"({VARIABLE}=1, set before Python starts, runs them on the CPU)")
+
+
+def launcher(kernel, *grid):
+    """What launches `kernel` on a grid: itself, or the interpreter, into which torch.compile must not look."""
+    launch = kernel[grid]
+    if loaded() == "interpreted" and "torch._dynamo" in sys.modules:
+        import torch
+        launch = torch._dynamo.disable(launch)
+    return launch
 
 
 def on(device):

@@ -7,21 +7,20 @@ What its kernels do not cover goes to those two, and `plan` says so and why.
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass, replace
 
 import torch
 
 from poslib import _arrays as arrays, rotary
-from poslib.kernels import _runtime, configs
+from poslib.kernels import _runtime, configs, rotary as kernel
 from poslib.kernels._backward import key_gradient_kernel, query_gradient_kernel
 from poslib.kernels._common import MODE, triton
 from poslib.kernels._decode import combine_kernel, decode_kernel
 from poslib.kernels._forward import forward_kernel
+from poslib.kernels._request import checked
 
 __all__ = ["Plan", "attention", "plan"]
 
-ROTATE = {"none": "queries and keys as they are", "q": "queries; keys come turned", "qk": "queries and keys"}
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 DECODE_ROWS = 64            # queries times heads of a group that fit the tile of a decoding program
 DECODE_KEYS = 256           # below, a second launch costs more than the split saves
@@ -81,16 +80,17 @@ def attention(q, k, v, positions=None, key_positions=None, *, rotate="none", lay
     k, v : same dtype and device, shapes (batch, key heads, keys, head width) and (batch, key heads, keys, value width)
         The heads of `q` are a multiple of theirs: query head h uses key head h // (heads / key heads), as torch does with
         ``enable_gqa=True``.  Any strides; a last one other than 1 costs a copy.
-    positions : int, integers of shape (queries,) or (batch, queries), or (cos, sin), optional
+    positions : int, integers of shape (queries,) or (batch, queries), Angles, or (cos, sin), optional
         Where the queries stand, for the turn alone (what is seen is up to `offset`).  An int is the position of the first,
-        the others follow; unless given, `offset`.  A pair is `poslib.rotary.tables` of the positions, formed once
-        for all layers; float32, or for keys narrower.
+        the others follow; unless given, `offset`.  `poslib.kernels.rotary.tables` or `poslib.rotary.tables`, formed once for
+        all layers, say how many channels turn too; for keys they may be narrower than float32, to be read faster.
     key_positions : as `positions`, of the keys, optional
         With ``rotate="qk"``.  Unless given: counted so that the key at index `offset` has the position of the first query,
         or the same tensor as `positions` where there are as many keys as queries and `offset` is 0.
     rotate : {"none", "q", "qk"}
-        What is turned here.  "q": keys were turned when they were written, which costs nothing here.  "qk": keys are
-        raw in memory, and each tile of queries turns them again, once the backward pass needs no copy of them.
+        What is turned here.  "q": keys were turned when they were written, as by `poslib.kernels.rotary.write`; the loop over
+        keys is then the one without rotation.  "qk": keys are raw in memory, and each tile of queries turns them again,
+        in registers; where gradients are recorded they are turned once instead, since the backward pass keeps them turned.
     layout, width, base, frequencies
         As for `poslib.rotary.rotate`.
     is_causal : bool
@@ -109,7 +109,7 @@ def attention(q, k, v, positions=None, key_positions=None, *, rotate="none", lay
         As in torch: bool, True where a query looks, or a float bias.  With `is_causal` and `window` both must allow a key.
     dropout_p : float, 0 to 1, below 1
     precision : {"ieee", "tf32"}
-        Of products of float32 in compiled kernels: full, or by tensor cores with 10 bits of mantissa, about 3e-4.
+        Of products of float32 in compiled kernels: full, or by tensor cores, whose factors have 11 bits (errors of about 3e-4).
     return_plan : bool
 
     Returns
@@ -138,8 +138,8 @@ def attention(q, k, v, positions=None, key_positions=None, *, rotate="none", lay
     tensor([[0., 1., 2.],
             [0., 1., 2.]])
     """
-    call = _call(q, k, v, positions, key_positions, rotate, layout, width, base, frequencies, is_causal, offset, window, slopes,
-                 scale, attn_mask, dropout_p, precision)
+    call = checked(q, k, v, positions, key_positions, rotate, layout, width, base, frequencies, is_causal, offset, window, slopes,
+                   scale, attn_mask, dropout_p, precision)
     arrays.flag("return_plan", return_plan)
     how = _plan(q, k, v, call)
     if how.path == "separate":
@@ -148,7 +148,10 @@ def attention(q, k, v, positions=None, key_positions=None, *, rotate="none", lay
         with _runtime.on(q.device):
             call = replace(call, **_tables(call, q))
             q, k, v = map(_readable, (q, k, v))
-            out = _decode(q, k, v, call) if how.path == "decode" else _Fused.apply(q, k, v, call)
+            if how.path == "decode":
+                out = _decode(q, k, v, call)
+            else:
+                out = _Fused.apply(q, k, v, call) if _records(q, k, v) else _forward(q, k, v, call, False)[0]
     return (out, how) if return_plan else out
 
 
@@ -179,164 +182,8 @@ def plan(q, k, v, positions=None, key_positions=None, *, rotate="none", layout=N
     >>> how.path, how.copied_bytes
     ('decode', 0)
     """
-    return _plan(q, k, v, _call(q, k, v, positions, key_positions, rotate, layout, width, base, frequencies, is_causal, offset,
-                                window, slopes, scale, attn_mask, dropout_p, precision))
-
-
-# ---- what is asked ---------------------------------------------------------------------------------
-
-@dataclass(frozen=True)
-class _Call:
-    """A checked call.  Positions are tensors, or pairs of tables; None where nothing turns."""
-
-    rotate: str
-    positions: object
-    key_positions: object
-    layout: str | None
-    width: int
-    frequencies: object
-    is_causal: bool
-    offset: int
-    window: int             # 0: none
-    slopes: torch.Tensor | None
-    scale: float
-    attn_mask: torch.Tensor | None
-    dropout_p: float
-    precision: str
-
-
-def _call(q, k, v, positions, key_positions, rotate, layout, width, base, frequencies, is_causal, offset, window, slopes, scale,
-          attn_mask, dropout_p, precision):
-    _check_vectors(q, k, v)
-    queries, keys, head_width = q.shape[2], k.shape[2], q.shape[3]
-    arrays.flag("is_causal", is_causal)
-    if rotate not in ROTATE:
-        allowed = ", ".join(f"{name!r} ({what})" for name, what in ROTATE.items())
-        raise ValueError(f"rotate is {rotate!r}; allowed are {allowed}")
-    if precision not in ("ieee", "tf32"):
-        raise ValueError(f"precision is {precision!r}; allowed are 'ieee' and 'tf32'")
-    if window is not None:
-        arrays.whole("window", window, at_least=1)
-    depends = [name for name, used in (("is_causal", is_causal), ("window", window is not None), ("slopes", slopes is not None)) if used]
-    if offset is not None and (isinstance(offset, bool) or not hasattr(offset, "__index__")):
-        raise TypeError(f"offset is {offset!r}; allowed is a whole number")
-    if offset is None:
-        if queries != keys and depends:
-            raise ValueError(f"{depends[0]} is given for {queries} queries and {keys} keys without offset; allowed is offset=0 (query 0 stands "
-                             f"at key 0, as torch's is_causal has it) or offset={keys - queries} (the last query at the last key, as with a cache)")
-        offset = 0
-    offset = operator.index(offset)
-    if not -2**30 < offset < 2**30 or max(queries, keys) >= 2**30:
-        raise ValueError(f"offset is {offset}, q has {queries} rows, k {keys}; allowed are less than 2**30")
-    if scale is None:
-        scale = head_width ** -0.5 if head_width else 1.0
-    elif isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
-        raise ValueError(f"scale is {scale!r}; allowed is a finite number")
-    if isinstance(dropout_p, bool) or not isinstance(dropout_p, (int, float)) or not 0 <= dropout_p < 1:
-        raise ValueError(f"dropout_p is {dropout_p!r}; allowed is a number from 0 to below 1")
-    _check_slopes(slopes, q)
-    _check_mask(attn_mask, q, keys)
-    if rotate == "none":
-        for name, value in (("positions", positions), ("key_positions", key_positions), ("layout", layout), ("width", width),
-                            ("frequencies", frequencies)):
-            if value is not None:
-                raise ValueError(f"{name} is given and rotate is 'none', which turns nothing; allowed are rotate='q' and 'qk'")
-        width, of_queries, of_keys = head_width, None, None
-    else:
-        rotary._layout(layout)
-        width = rotary._turned_width("q", q.shape, head_width, width)
-        of_queries, of_keys = _positions(q, k, positions, key_positions, rotate, offset)
-        given = [p for p in (of_queries, of_keys) if isinstance(p, tuple)]
-        if given and frequencies is not None:
-            raise ValueError("frequencies are given, and positions as tables (cos, sin), which have theirs; allowed is one of the two")
-        for cos, _ in given:
-            if 2 * cos.shape[-1] != width:
-                raise ValueError(f"cos has shape {tuple(cos.shape)}, and {width} channels turn; allowed are {width // 2} pairs; "
-                                 "to turn fewer channels, give width")
-        if not isinstance(of_queries, tuple) or of_keys is not None and not isinstance(of_keys, tuple):
-            frequencies = rotary._given_or_of_base(arrays.namespace_of("q", q), frequencies, base, width, q, q)
-    return _Call(rotate, of_queries, of_keys, layout, width, frequencies, is_causal, offset, window or 0, slopes, float(scale),
-                 attn_mask, float(dropout_p), precision)
-
-
-def _check_vectors(q, k, v):
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(x, torch.Tensor):
-            raise TypeError(f"{name} is a {type(x).__name__}; allowed are torch tensors")
-        if x.ndim != 4:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}; allowed is (batch, heads, length, width)")
-    arrays.same_floats(q=q, k=k, v=v)
-    arrays.same_device(q=q, k=k, v=v)
-    if k.shape[0] != q.shape[0] or k.shape[3] != q.shape[3] or v.shape[:3] != k.shape[:3]:
-        raise ValueError(f"q has shape {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}; allowed are one batch, one width for q and k, "
-                         "and for v the heads and the length of k")
-    if k.shape[1] < 1 or q.shape[1] % k.shape[1]:
-        raise ValueError(f"q has {q.shape[1]} heads, k {k.shape[1]}; allowed is a whole number of query heads for each key head")
-
-
-def _check_slopes(slopes, q):
-    if slopes is None:
-        return
-    if not isinstance(slopes, torch.Tensor) or slopes.dtype not in (torch.float32, torch.float64):
-        raise TypeError(f"slopes is {getattr(slopes, 'dtype', type(slopes).__name__)}; allowed is a tensor of float32 or float64")
-    arrays.same_device(q=q, slopes=slopes)
-    if tuple(slopes.shape) != (q.shape[1],):
-        raise ValueError(f"slopes has shape {tuple(slopes.shape)}; allowed is one for each head of q, ({q.shape[1]},)")
-    if slopes.requires_grad:
-        raise ValueError("slopes requires gradients, which are not formed here; allowed is slopes.detach(), or attn_mask with the bias")
-
-
-def _check_mask(mask, q, keys):
-    if mask is None:
-        return
-    if not isinstance(mask, torch.Tensor) or not (mask.dtype == torch.bool or mask.dtype.is_floating_point):
-        raise TypeError(f"attn_mask is {getattr(mask, 'dtype', type(mask).__name__)}; allowed is a bool or float tensor")
-    arrays.same_device(q=q, attn_mask=mask)
-    arrays.fits("attn_mask", mask.shape, (*q.shape[:3], keys))
-
-
-def _positions(q, k, positions, key_positions, rotate, offset):
-    """Positions of queries and of keys, each a tensor or a pair of tables; None for keys that come turned."""
-    if rotate == "q" and key_positions is not None:
-        raise ValueError("key_positions are given and rotate is 'q', with which keys come turned; allowed is rotate='qk'")
-    queries, keys = q.shape[2], k.shape[2]
-    if positions is None:
-        positions = offset
-    if rotate == "qk" and key_positions is None:
-        if _is_int(positions):
-            key_positions = operator.index(positions) - offset
-        elif queries == keys and offset == 0:
-            key_positions = positions
-        else:
-            raise ValueError(f"positions are given without key_positions, for {queries} queries and {keys} keys with offset {offset}; "
-                             "allowed are both, or an int")
-    return (_of_rows("positions", positions, q, False), None if rotate == "q" else _of_rows("key_positions", key_positions, k, True))
-
-
-def _is_int(x):
-    return not isinstance(x, (bool, torch.Tensor)) and hasattr(x, "__index__")
-
-
-def _of_rows(name, given, x, narrow):
-    if _is_int(given):
-        first = operator.index(given)
-        return torch.arange(first, first + x.shape[2], device=x.device)
-    if isinstance(given, tuple) and len(given) == 2:
-        arrays.same_kind(q=x, cos=given[0], sin=given[1])
-        arrays.same_device(q=x, cos=given[0], sin=given[1])
-        wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-        allowed = {wide, torch.bfloat16, torch.float16} if narrow and wide == torch.float32 else {wide}
-        for table, part in zip(("cos", "sin"), given):
-            if part.dtype not in allowed or part.dtype != given[0].dtype:
-                raise TypeError(f"{table} of {name} has dtype {part.dtype}; allowed is {' or '.join(map(str, allowed))}, for both")
-        rotary._check_tables(x, *given)
-        return given
-    if not isinstance(given, torch.Tensor):
-        raise TypeError(f"{name} is a {type(given).__name__}; allowed are an int, integers in a tensor, and tables (cos, sin)")
-    arrays.integers(arrays.namespace_of(name, given), **{name: given})
-    arrays.same_device(q=x, **{name: given})
-    rotary._check_rows(x, given, name=name)
-    return given
+    return _plan(q, k, v, checked(q, k, v, positions, key_positions, rotate, layout, width, base, frequencies, is_causal, offset,
+                                  window, slopes, scale, attn_mask, dropout_p, precision))
 
 
 # ---- which way it goes -----------------------------------------------------------------------------
@@ -461,11 +308,11 @@ def _readable(x):
 
 
 def _pointers(tables, dummy):
-    """Cosines, sines, and the step from one entry of the batch to the next."""
+    """Cosines, sines, and their rows from one entry of the batch to the next."""
     if tables is None:
         return dummy, dummy, 0
     cos, sin = tables
-    return cos, sin, cos.stride(0) if cos.ndim == 3 and cos.shape[0] > 1 else 0
+    return cos, sin, cos.shape[1] if cos.ndim == 3 and cos.shape[0] > 1 else 0
 
 
 def _shape(q, k, call):
@@ -483,7 +330,7 @@ def _forward(q, k, v, call, save):
     rotate_k = call.rotate == "qk"
     config = _config("forward_qk" if rotate_k else "forward", q)
     out = torch.empty_like(q)
-    lse = q.new_empty(batch, heads, queries, dtype=torch.float32) if save else q
+    lse = torch.empty(batch, heads, queries, dtype=torch.float32, device=q.device) if save else q
     turned = torch.empty(q.shape, dtype=q.dtype, device=q.device) if save and call.rotate != "none" else q
     cos_q, sin_q, st_q = _pointers(call.positions, q)
     cos_k, sin_k, st_k = _pointers(call.key_positions if rotate_k else None, q)
@@ -496,16 +343,14 @@ def _forward(q, k, v, call, save):
 
 
 class _Fused(torch.autograd.Function):
-    """The fused path.  Queries and keys are kept turned, which takes no more memory than keeping them raw."""
+    """The fused path while gradients are recorded.  Queries and keys are kept turned, in place of raw ones."""
 
     @staticmethod
     def forward(ctx, q, k, v, call):
-        if not any(ctx.needs_input_grad):
-            return _forward(q, k, v, call, False)[0]
         inside = call
         if call.rotate == "qk":
             cos, sin = (part.to(torch.float32) for part in call.key_positions)
-            k = rotary.turn(k, cos, sin, layout=call.layout)
+            k = kernel.rotate(k, None, kernel.Angles(cos=cos, sin=sin), layout=call.layout)
             inside = replace(call, rotate="q")
         out, turned, lse = _forward(q, k, v, inside, True)
         ctx.save_for_backward(turned, k, v, out, lse)
@@ -549,8 +394,8 @@ def _backward(gradient, q, k, v, out, lse, call, needed):
 def _decode(q, k, v, call):
     batch, heads, queries, width = q.shape
     config, stretches, origin, stretch = _stretches(q, k, call)
-    part = q.new_empty(stretches, batch, heads, queries, width, dtype=torch.float32)
-    lse = q.new_empty(stretches, batch, heads, queries, dtype=torch.float32)
+    part = torch.empty(stretches, batch, heads, queries, width, dtype=torch.float32, device=q.device)
+    lse = torch.empty(part.shape[:-1], dtype=torch.float32, device=q.device)
     out = torch.empty_like(q)
     cos_q, sin_q, st_q = _pointers(call.positions, q)
     cos_k, sin_k, st_k = _pointers(call.key_positions, q)

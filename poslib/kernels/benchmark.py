@@ -27,6 +27,7 @@ import sys
 import time
 from pathlib import Path
 
+from poslib import cost
 from poslib.kernels import _runtime
 
 MODE = _runtime.mode()                      # before anything imports triton
@@ -63,17 +64,29 @@ class Case:
     head_dim: int = 128
 
     @property
-    def work(self):
-        """Bytes that must move, and multiplications and additions: what no implementation can save."""
-        q, k = (self.batch * h * n * self.head_dim for h, n in ((self.heads, self.queries), (self.kv_heads, self.keys)))
+    def sizes(self):
+        """As `poslib.cost` takes it."""
+        return cost.Attention(heads=self.heads, kv_heads=self.kv_heads, head_dim=self.head_dim, queries=self.queries, keys=self.keys, batch=self.batch)
+
+    @property
+    def least(self):
+        """What no implementation can save: inputs read and results written once, the products of attention."""
+        a = self.sizes
         if self.kind == "rotary":
-            return 2 * 2 * (q + k) * (2 if self.backward else 1), 0
-        seen = self.queries * self.keys - (self.queries * (self.queries - 1) // 2)
-        flops = 4 * self.batch * self.heads * self.head_dim * seen
-        moved = 2 * (2 * q + 2 * k)                                 # q, k, v read and the result written
-        if self.backward:                                           # five products for the two of the forward pass
-            return moved + 2 * (4 * q + 4 * k), flops * 7 // 2      # q, k, v, the result and its gradient read, three gradients written
-        return moved, flops
+            return _moved(a, "fused", "qk", None, self.backward)
+        forward = cost.attention(a)
+        if not self.backward:
+            return forward
+        # q, k, v, the result and its gradient are read, three gradients written; five products for the two of the forward pass
+        return forward + cost.Cost(3 * a.q_bytes + 2 * a.k_bytes, a.q_bytes + 2 * a.k_bytes, forward.flops * 5 // 2, 2)
+
+
+def _moved(a, way, parts, tables, backward):
+    """Traffic of a rotation, and of its gradient; its arithmetic, which is not that of tensor cores, is left out."""
+    found = cost.rotation(a, way, parts=parts, tables=tables)
+    if backward:
+        found += cost.rotation_backward(a, way, parts=parts, tables=tables)
+    return cost.Cost(found.read, found.written, 0, found.launches)
 
 
 def cases(dry):
@@ -333,10 +346,12 @@ class Way:
     """One way to do what a case asks for.
 
     given: "raw", "keys turned" (K was turned when it was written) or "turned" (nothing left to rotate: what attention costs
-    alone); first: axes it is made for, "heads" (batch, heads, length, width) or "tokens"; only: a condition on the case.
+    alone); first: axes it is made for, "heads" (batch, heads, length, width) or "tokens"; only: a condition on the case;
+    turn: the name of its rotation in `poslib.cost`, the parts that turn and the tables, None where no formula is known.
     """
 
     build: object
+    turn: tuple | None = None
     given: str = "raw"
     first: str = "heads"
     gradient: bool = True
@@ -350,32 +365,32 @@ def _compile_at(case):
 
 WAYS = {
     "rotary": {
-        "poslib": Way(lambda *a: _own_rotary(*a)),
-        "torch eager": Way(_eager),
+        "poslib": Way(lambda *a: _own_rotary(*a), turn=("fused", "qk", "fp32")),
+        "torch eager": Way(_eager, turn=("rotate_half", "qk", None)),
         "torch.compile": Way(_compile, only=_compile_at),
-        "poslib in place": Way(lambda *a: _own_rotary(*a, in_place=True), gradient=False),
-        "poslib, phases": Way(lambda *a: _own_rotary(*a, phase=True)),
-        "Liger": Way(_liger, first="tokens"),
-        "flash-attn": Way(_flash_rotary, first="tokens"),
-        "flashinfer": Way(_flashinfer_rotary, first="tokens", gradient=False),
+        "poslib in place": Way(lambda *a: _own_rotary(*a, in_place=True), gradient=False, turn=("fused_in_place", "qk", "fp32")),
+        "poslib, phases": Way(lambda *a: _own_rotary(*a, phase=True), turn=("fused", "qk", None)),
+        "Liger": Way(_liger, first="tokens", turn=("fused", "qk", "fp32")),
+        "flash-attn": Way(_flash_rotary, first="tokens", turn=("fused", "qk", "fp32")),
+        "flashinfer": Way(_flashinfer_rotary, first="tokens", gradient=False, turn=("fused", "qk", None)),
     },
     "attention": {
-        "poslib, Q turned inside": Way(lambda *a: _own_attention(*a, rotate="q"), given="keys turned"),
-        "poslib, without rotation": Way(_own_attention, given="turned"),
-        "poslib, Q and K turned inside": Way(lambda *a: _own_attention(*a, rotate="qk")),
-        "poslib, K turned before and Q inside": Way(_own_turn_then_q),
-        "SDPA flash, without rotation": Way(_sdpa, given="turned"),
-        "SDPA flash after torch eager": Way(_after(_eager_first, _sdpa)),
+        "poslib, Q turned inside": Way(lambda *a: _own_attention(*a, rotate="q"), given="keys turned", turn=("in_attention", "q", "fp32")),
+        "poslib, without rotation": Way(_own_attention, given="turned", turn=()),
+        "poslib, Q and K turned inside": Way(lambda *a: _own_attention(*a, rotate="qk"), turn=("in_attention", "qk", "fp32")),
+        "poslib, K turned before and Q inside": Way(_own_turn_then_q, turn=("fused", "k", "fp32")),
+        "SDPA flash, without rotation": Way(_sdpa, given="turned", turn=()),
+        "SDPA flash after torch eager": Way(_after(_eager_first, _sdpa), turn=("rotate_half", "qk", None)),
         "SDPA flash after torch.compile": Way(_after(_compile_first, _sdpa), only=_compile_at),
-        "SDPA flash after poslib": Way(_after(_own_first, _sdpa)),
-        "flash-attn after its rotation": Way(_after(_flash_first, _flash), first="tokens"),
-        "flashinfer, Q and K turned inside": Way(_flashinfer, first="tokens", gradient=False, only=lambda case: case.batch <= 2),
+        "SDPA flash after poslib": Way(_after(_own_first, _sdpa), turn=("fused", "qk", "fp32")),
+        "flash-attn after its rotation": Way(_after(_flash_first, _flash), first="tokens", turn=("fused", "qk", "fp32")),
+        "flashinfer, Q and K turned inside": Way(_flashinfer, first="tokens", gradient=False, only=lambda case: case.batch <= 2, turn=("in_attention", "qk", None)),
         "flex_attention after torch.compile": Way(_after(_compile_first, _flex), only=lambda case: case.keys < 1024 or case.keys in (4096, 16384) and case.queries > 1),
     },
 }
 # In decode the cache may hold keys that were turned when they were written, as most libraries do, or raw ones.
 WAYS["decode"] = {
-    name: dataclasses.replace(way, given="keys turned" if "after" in name else way.given)
+    name: dataclasses.replace(way, given="keys turned", turn=way.turn and (way.turn[0], "q", way.turn[2])) if "after" in name else way
     for name, way in WAYS["attention"].items() if name not in ("poslib, K turned before and Q inside", "flex_attention after torch.compile")
 } | {"poslib, all raw keys turned before": WAYS["attention"]["poslib, K turned before and Q inside"]}
 
@@ -479,10 +494,30 @@ def ceilings(timer, device, dry):
     return {"bytes per second": copied, "operations per second": 2 * side ** 3 / (timer(lambda: a @ b)[1] * 1e-3)}
 
 
-def ideal(case, ceiling):
-    """Milliseconds below which no implementation gets, at the rates that the card reached."""
-    moved, flops = case.work
-    return 1e3 * max(moved / ceiling["bytes per second"], flops / ceiling["operations per second"])
+def measured(ceiling, device):
+    """The card as `poslib.cost` takes it, with the rates that it reached."""
+    card = torch.cuda.get_device_properties(0) if device == "cuda" else None
+    return cost.Device("here", ceiling["bytes per second"], {"bf16": ceiling["operations per second"]}, card.L2_cache_size if card else 0,
+                       card.total_memory if card else 0, "measured before the cases")
+
+
+def predicted(case, way):
+    """What the way moves and multiplies by the formulas of `poslib.cost`, or None."""
+    if way.turn is None:
+        return None
+    if case.kind == "rotary":
+        return _moved(case.sizes, *way.turn, case.backward)
+    if not way.turn:
+        return case.least
+    a = case.sizes
+    if case.kind == "decode" and way.turn[:2] == ("fused", "k"):        # all keys of the cache, not the new one alone
+        a = dataclasses.replace(a, queries=case.keys)
+    return case.least + _moved(a, *way.turn, case.backward)
+
+
+def milliseconds(work, card):
+    """Roofline without the time of launches."""
+    return 1e3 * cost.roofline(work, card, "bf16").seconds
 
 
 def _ask_nvidia(*what):
@@ -538,6 +573,7 @@ def run(dry, limit, progress=print, clock=time.monotonic):
     def late():
         return clock() - start > limit - LONGEST
     ceiling, errors, rows = ceilings(timer, device, dry), {}, []
+    card = measured(ceiling, device)
     for case, name, way in planned:
         if (key := (case.kind, name, case.backward)) not in errors and not late():
             errors[key] = attempt(error_of, case, way, device, compiled, dry)
@@ -551,7 +587,9 @@ def run(dry, limit, progress=print, clock=time.monotonic):
         else:
             found = attempt(measure, case, way, device, compiled, timer, error)
         if found["verdict"] == "right":
-            found["of roofline"] = ideal(case, ceiling) / found["median"]
+            found["of roofline"] = milliseconds(case.least, card) / found["median"]
+            work = predicted(case, way)
+            found["predicted"] = work and milliseconds(work, card)
         rows.append(_about(case, name, way) | found)
         progress(line(rows[-1]))
     return {"ceilings": ceiling, "rows": rows, "seconds": round(clock() - start, 1)}
@@ -583,7 +621,8 @@ def main(arguments=None):
     command = shlex.join(["python", "-m", "poslib.kernels.benchmark", *(sys.argv[1:] if arguments is None else arguments)])
     found = run(given.dry, given.limit_s, progress=lambda text: print(text, flush=True))
     found = {"made": made(command, "cpu" if given.dry else "cuda"),
-             "what": "Times in milliseconds (quartiles); error in units of what is allowed; of roofline: the least possible time by the card's ceilings.", **found}
+             "what": ("Times in milliseconds (quartiles); error in units of what is allowed; of roofline: the least possible time by the card's ceilings "
+                      "as a share of the median; predicted: the time of what the way moves, by poslib.cost and those ceilings, launches free."), **found}
     wrong = [row for row in found["rows"] if row["verdict"] == "wrong"]
     print(f"{len(found['rows'])} rows in {found['seconds']} s, {len(wrong)} wrong")
     if given.json:

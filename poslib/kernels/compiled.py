@@ -36,6 +36,15 @@ __all__ = ["Instruction", "Report", "accesses", "compile_kernel", "compile_kerne
 
 SHARED = {"sm_80": 166912, "sm_90": 232448}             # bytes of shared memory that one program may have
 
+NARROW = {  # what a thread may access in less than 128 bits: a pointer of the kernels, and why
+    "LSE": "one float32 for each row of queries, 1/128 of the bytes of the row itself at head_dim 64 in 16 bits",
+    "DELTA": "one float32 for each row of queries, as LSE",
+    "INCREMENTS": "one int64 for each pair, the same for all rows of a program",
+    "POSITIONS": "one id for each row",
+    "WHERE": "one slot for each row",
+    "SLOPES": "one float32 for each head",
+}
+
 # -- reading machine code (SASS)
 
 KINDS = {  # what an instruction does: opcodes, without their modifiers
@@ -302,6 +311,21 @@ class Report:
     code: dict
     loop: dict
     opcodes: dict
+
+    @property
+    def unexplained(self):
+        """Accesses of less than 128 bits whose line names no pointer of `NARROW`.
+
+        Returns
+        -------
+        list
+
+        Examples
+        --------
+        >>> [report.unexplained for report in stored()[:4]]
+        [[], [], [], []]
+        """
+        return [access for access in self.narrow if not any(re.search(rf"\b{name}\b", access[3]) for name in NARROW)]
 
     @property
     def request(self):

@@ -78,10 +78,14 @@ _ATTENTION = {
     256: {"forward": (128, 32, 8, 2), "forward_qk": (64, 32, 8, 2), "decode": (16, 32, 4, 2),
           "query_gradient": (64, 32, 8, 2), "key_gradient": (32, 64, 8, 1)},
 }
+# Where these would not fit into the registers, or shared memory, of an older card.
+_SMALLER = {("forward_qk", 64): (64, 64, 4, 2), ("forward_qk", 80): (64, 32, 4, 2), ("forward_qk", 96): (64, 32, 4, 2),
+            ("forward_qk", 128): (64, 32, 4, 2), ("forward", 256): (64, 32, 8, 2), ("key_gradient", 64): (32, 64, 4, 2)}
 for _width in (32, 64, 80, 96, 128, 256):
     for _kernel, _sizes in _ATTENTION[128 if _width in (80, 96) else _width].items():
         for _architecture in ARCHITECTURES:
-            TABLE[_kernel, _width, 2, _architecture] = Config(*_sizes)
+            _fits = _sizes if _architecture == "sm_90" else _SMALLER.get((_kernel, _width), _sizes)
+            TABLE[_kernel, _width, 2, _architecture] = Config(*_fits)
             TABLE[_kernel, _width, 4, _architecture] = Config(16 if _width > 64 else 32, 32, 4, 1)
         for _itemsize in (2, 4):
             TABLE[_kernel, _width, _itemsize, "interpreted"] = Config(128, 128, 1, 1)

@@ -17,6 +17,7 @@ from poslib.kernels import _runtime, configs
 from poslib.kernels._common import load_pairs, load_tables, phase_tables, store_pairs, turn
 
 import torch
+from torch.autograd import forward_ad
 import triton
 import triton.language as tl
 
@@ -269,8 +270,11 @@ class Angles:
             raise ValueError("cos and sin hold no frequencies; allowed are angles made by phases, or tables(positions, ...) anew")
         return dataclasses.replace(self, positions=positions)
 
+    def _parts(self):
+        return self.cos, self.sin, self.increments, self.positions
+
     def _tensors(self):
-        return [t for t in (self.cos, self.sin, self.increments, self.positions) if isinstance(t, torch.Tensor)]
+        return [t for t in self._parts() if isinstance(t, torch.Tensor)]
 
 
 def tables(positions, *, width=None, base=10000.0, frequencies=None):
@@ -339,8 +343,8 @@ def phases(positions, *, width=None, base=10000.0, frequencies=None, device=None
 
     Examples
     --------
-    >>> phases(5, width=4).increments          # 1/2π of a turn and a hundredth of it, in parts of 2⁻⁶⁴
-    tensor([2935890503282001226,   29358905032820012])
+    >>> phases(5, frequencies=(1.0,)).increments                            # 1/2π of a turn, in parts of 2⁻⁶⁴
+    tensor([2935890503282001226])
     """
     values = _values(frequencies, base, _width(width, frequencies))
     if device is None and isinstance(positions, torch.Tensor):
@@ -442,38 +446,52 @@ def rotate(q, k, positions, *, layout, width=None, base=10000.0, frequencies=Non
     rotary._layout(layout)
     _check_vectors(q, k)
     angles = _angles_for(q, positions, width, base, frequencies, angles)
-    if out is None:
-        turned = _Rotate.apply(q, k, angles, layout == "interleaved", inverse)
-    else:
-        turned = _outputs(q, k, out, angles)
-        _rotate_into(q, k, *turned, angles, layout == "interleaved", inverse)
+    interleaved = layout == "interleaved"
+    if out is None and _differentiates(q, k):
+        turned = _Rotate.apply(q, k, *angles._parts(), interleaved, inverse)
+    else:                                                   # without autograd's own wait for each call
+        turned = _new(q, k) if out is None else _outputs(q, k, out, angles)
+        _rotate_into(q, k, *turned, angles, interleaved, inverse)
     return turned[0] if k is None else tuple(turned)
 
 
+def _differentiates(q, k):
+    """Whether autograd looks on: backwards, or forwards, which `_Rotate` refuses."""
+    recorded = torch.is_grad_enabled() and (q.requires_grad or k is not None and k.requires_grad)
+    return recorded or forward_ad._current_level >= 0
+
+
+def _new(q, k):
+    return [None if x is None else torch.empty_like(x) for x in (q, k)]
+
+
 class _Rotate(torch.autograd.Function):
-    """Orthogonal, so that the gradient is the turn back."""
+    """Orthogonal, so that the gradient is the turn back.  Tables and ids are arguments, so that torch notices if they are changed."""
 
     @staticmethod
-    def forward(q, k, angles, interleaved, inverse):
-        outs = [None if x is None else torch.empty_like(x) for x in (q, k)]
-        _rotate_into(q, k, *outs, angles, interleaved, inverse)
+    def forward(q, k, cos, sin, increments, positions, interleaved, inverse):
+        outs = _new(q, k)
+        _rotate_into(q, k, *outs, Angles(cos, sin, increments, positions), interleaved, inverse)
         return tuple(outs)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _, _, ctx.angles, ctx.interleaved, ctx.inverse = inputs
-        ctx.save_for_backward(*ctx.angles._tensors())       # so that torch refuses if they were changed
+        _, _, cos, sin, increments, positions, ctx.interleaved, ctx.inverse = inputs
+        ids = isinstance(positions, torch.Tensor)
+        ctx.save_for_backward(cos, sin, increments, positions if ids else None)
+        ctx.offset = None if ids else positions
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx, q, k):
-        ctx.saved_tensors
         q, k = (x if x is None or x.stride(-1) == 1 else x.contiguous() for x in (q, k))
-        if q is None and k is not None:                     # keys alone
-            k, q = _Rotate.apply(k, None, ctx.angles, ctx.interleaved, not ctx.inverse)
-        elif q is not None:
-            q, k = _Rotate.apply(q, k, ctx.angles, ctx.interleaved, not ctx.inverse)
-        return q, k, None, None, None
+        cos, sin, increments, ids = ctx.saved_tensors
+        back = cos, sin, increments, ctx.offset if ids is None else ids, ctx.interleaved, not ctx.inverse
+        if q is not None:
+            q, k = _Rotate.apply(q, k, *back)
+        elif k is not None:                                 # keys alone
+            k, _ = _Rotate.apply(k, None, *back)
+        return q, k, *(None,) * 6
 
 
 def _rotate_into(q, k, out_q, out_k, angles, interleaved, inverse):
@@ -488,7 +506,7 @@ def _rotate_into(q, k, out_q, out_k, angles, interleaved, inverse):
     short = length <= SHORT
     block = triton.next_power_of_2(angles.pairs)
     config = configs.find("rows" if short else "rotate", 2 * block, q.element_size(), _runtime.architecture(q.device))
-    blocks = triton.cdiv(length, config.rows)
+    blocks = _blocks(length, config.rows)
     tensors = (q, k, out_q, out_k, *_pointers(angles, q))
     strides = (*q.stride()[:3], *k.stride()[:3], *out_q.stride()[:3], *out_k.stride()[:3])
     settings = dict(_settings(angles, block, head_width, interleaved), INVERSE=inverse, ROWS=config.rows,
@@ -497,14 +515,19 @@ def _rotate_into(q, k, out_q, out_k, angles, interleaved, inverse):
     with _runtime.on(q.device):
         if short:
             q_count, k_count = (_count(batch, length, heads) for heads in (q_heads, k_heads))
-            q_blocks, k_blocks = (triton.cdiv(count, config.rows) for count in (q_count, k_count))
-            rows_kernel[(q_blocks + k_blocks,)](*tensors, *_steps(angles), length, q_count, k_count, q_blocks, *strides,
-                                                Q_HEADS=q_heads, K_HEADS=max(k_heads, 1), **settings)
+            q_blocks, k_blocks = (_blocks(count, config.rows) for count in (q_count, k_count))
+            _runtime.launcher(rows_kernel, q_blocks + k_blocks)(
+                *tensors, *_steps(angles), length, q_count, k_count, q_blocks, *strides,
+                Q_HEADS=q_heads, K_HEADS=max(k_heads, 1), **settings)
         else:
             group = q_heads // (k_heads or 1)
             heads = max(n for n in range(1, 9) if group % n == 0)
-            rotate_kernel[(batch * blocks, q_heads // heads)](*tensors, *_steps(angles), length, blocks, *strides,
-                                                              GROUP=group, HEADS=heads, HAS_K=k_heads > 0, **settings)
+            _runtime.launcher(rotate_kernel, batch * blocks, q_heads // heads)(
+                *tensors, *_steps(angles), length, blocks, *strides, GROUP=group, HEADS=heads, HAS_K=k_heads > 0, **settings)
+
+
+def _blocks(count, rows):
+    return -(-count // rows)
 
 
 def _pointers(angles, like):
@@ -595,7 +618,7 @@ def write(k, v, cache_k, cache_v, positions=None, *, layout, offset=None, slots=
     config = configs.find("write", 2 * block, k.element_size(), _runtime.architecture(k.device))
     count = _count(batch, length, heads)
     with _runtime.on(k.device):
-        write_kernel[(triton.cdiv(count, config.rows),)](
+        _runtime.launcher(write_kernel, _blocks(count, config.rows))(
             k, v, cache_k, cache_v, k if where is None else where, *_pointers(angles, k), *_steps(angles), length, count, start,
             cache_k.shape[0] * cache_k.shape[2], *k.stride()[:3], *v.stride()[:3], *cache_k.stride()[:3], *cache_v.stride()[:3],
             HEADS=heads, PAGE=cache_k.shape[2], PAGED=slots is not None, HAS_STARTS=where is not None,
