@@ -36,6 +36,8 @@ def test_import_loads_neither_torch_nor_triton_nor_numpy():
                "rotary.reposition(x, i, i, layout='half'); rotary.xpos(x, i, role='key', layout='half'); "
                "rotary.convert(x, source='half', target='interleaved', heads=1, axis=1)"),
     ("multiaxis", "multiaxis.mrope_axes((2, 1), order='chunked'), multiaxis.axial_frequencies(8)"),
+    ("cost", "a = cost.Attention(heads=2, head_dim=4, queries=8); cost.roofline(cost.attention(a) + cost.rotation(a, 'fused'), "
+             "cost.DEVICES['H100']); cost.relative_steps(8, 8, heads=2); cost.simulate(cost.walk(8, way='banded'), 4)"),
     ("hf", "hf.from_hf_config({'model_type': 'llama', 'head_dim': 4}).rotate(numpy.ones((3, 4)), numpy.arange(3))"),
 ])
 def test_the_core_needs_numpy_alone(module, call):

@@ -1,4 +1,4 @@
-"""The kernels of chapter 12 and of its solutions compile for a GPU: the interpreter accepts what the compiler refuses."""
+"""Chapter 12: its kernels and those of its solutions compile for a GPU, which the interpreter does not promise; its lines of machine code."""
 
 import ast
 import json
@@ -8,8 +8,10 @@ import subprocess
 import sys
 
 import jupytext
+import pytest
 
 from conftest import ROOT
+from poslib.lab import fused_kernel, results
 
 COMPILE = '''
 import json, linecache, sys
@@ -63,3 +65,32 @@ def test_every_kernel_of_the_chapter_compiles(tmp_path):
     assert done.stdout.split() == [name for name, _ in requests]
     broken = found["flash"].replace("cj, sj = table_rows", "c, s = table_rows").replace("turn(k1, k2, cj, sj)", "turn(k1, k2, c, s)")
     assert broken != found["flash"] and run("\n\n".join({**found, "flash": broken}.values()), [("flash", SIZES | SWITCHES["flash"][-1])]).returncode
+
+
+SASS = """
+        /*0010*/                   LDG.E R4, desc[UR16][R2.64] ;
+        /*0020*/                   LDG.E.128 R32, desc[UR16][R2.64] ;
+        //## File "%s", line 1
+        /*0030*/                   FFMA R1, R2, R3, R4 ;
+        //## File "%s", line 2
+        /*0040*/                   FFMA R5, R6, R7, -R8 ;
+        /*0050*/                   HGMMA.64x64x16.F32.BF16 R88, R136, gdesc[UR12], RZ, !UPT ;
+.L_x_1:
+        /*0060*/                   HGMMA.64x128x16.F32.BF16 R8, R9, gdesc[UR8], R8 ;
+        /*0070*/                   MUFU.RCP R1, R2 ;
+        /*0080*/                   MUFU.EX2 R3, R4 ;
+        /*0090*/              @P0 BRA `(.L_x_1) ;
+"""
+
+
+def test_the_excerpt_of_machine_code_takes_the_lines_that_it_names(tmp_path):
+    source = tmp_path / "kernel.py"
+    source.write_text("acc * shrink\na * cos - b * sin\n")
+    text = SASS % (source, source)
+    found = [line for _, line in fused_kernel.excerpt(text)]
+    assert found == ["LDG.E.128 R32, desc[UR16][R2.64]", "FFMA R5, R6, R7, -R8", "HGMMA.64x128x16.F32.BF16 R8, R9, gdesc[UR8], R8", "MUFU.EX2 R3, R4"]
+    for gone in ("LDG.E.128", "-R8", "MUFU.EX2"):
+        with pytest.raises(ValueError, match="no instruction"):
+            fused_kernel.excerpt("\n".join(line for line in text.splitlines() if gone not in line))
+    stored = results.load("fused_kernel")["lines"]
+    assert [line.split()[0].split(".")[0] for _, line in stored] == ["LDG", "FFMA", "HGMMA", "MUFU"] and len(fused_kernel.listing()) == 4

@@ -1,5 +1,6 @@
 """The experiments' parts: tasks with right labels, a model that is blind exactly when it should be."""
 
+import mmap
 import re
 
 import numpy as np
@@ -10,8 +11,8 @@ from poslib import absolute, relative
 from poslib.absolute import frequencies, sinusoid
 from poslib.attention import split_heads
 from poslib.collisions import angle_error, kernel, rounded
-from poslib.lab import (atlas, bytes_and_flops, causal_mask, census, collisions, extrapolation, fused_kernel, learned_positions, order_blindness, pretrained, relative_scores,
-                        results, rope_in_practice, sinusoids, tasks, weight_layout)
+from poslib.lab import (atlas, bytes_and_flops, causal_mask, census, collisions, extrapolation, learned_positions, order_blindness, pretrained,
+                        relative_scores, results, rope_in_practice, sinusoids, tasks, traffic, weight_layout)
 from poslib.lab import frequencies as lab_frequencies
 from poslib.lab.encodings import ENCODINGS, Encoding
 from poslib.lab.model import Transformer
@@ -976,30 +977,29 @@ def test_measuring_the_machine_of_chapter_11_takes_the_best_of_its_runs_and_leav
     assert all(found["lowest"][name] <= best for name, best in found["best"].items()) and set(found["best"]) == {"bandwidth", "fp32", "bf16"}
 
 
-SASS = """
-        /*0010*/                   LDG.E R4, desc[UR16][R2.64] ;
-        /*0020*/                   LDG.E.128 R32, desc[UR16][R2.64] ;
-        //## File "%s", line 1
-        /*0030*/                   FFMA R1, R2, R3, R4 ;
-        //## File "%s", line 2
-        /*0040*/                   FFMA R5, R6, R7, -R8 ;
-        /*0050*/                   HGMMA.64x64x16.F32.BF16 R88, R136, gdesc[UR12], RZ, !UPT ;
-.L_x_1:
-        /*0060*/                   HGMMA.64x128x16.F32.BF16 R8, R9, gdesc[UR8], R8 ;
-        /*0070*/                   MUFU.RCP R1, R2 ;
-        /*0080*/                   MUFU.EX2 R3, R4 ;
-        /*0090*/              @P0 BRA `(.L_x_1) ;
-"""
+def test_every_way_to_rotate_of_chapter_11_turns_by_the_same_angles():
+    shape = (1, 2, 24, 16)
+    for dtype, off in (("fp32", 1e-5), ("bf16", 0.1)):
+        calls = bytes_and_flops.calls(dtype, shape)
+        x = calls["copy"]().clone()
+        want = {layout: rotate(x.double(), torch.arange(24), layout=layout) for layout in ("half", "interleaved")}
+        for way, call in calls.items():
+            if way != "copy":
+                right = want["interleaved" if way in ("complex", "poslib interleaved") else "half"]
+                assert (call().double() - right).abs().max() < off, way
 
 
-def test_the_excerpt_of_machine_code_takes_the_lines_that_it_names(tmp_path):
-    source = tmp_path / "kernel.py"
-    source.write_text("acc * shrink\na * cos - b * sin\n")
-    text = SASS % (source, source)
-    found = [line for _, line in fused_kernel.excerpt(text)]
-    assert found == ["LDG.E.128 R32, desc[UR16][R2.64]", "FFMA R5, R6, R7, -R8", "HGMMA.64x128x16.F32.BF16 R8, R9, gdesc[UR8], R8", "MUFU.EX2 R3, R4"]
-    for gone in ("LDG.E.128", "-R8", "MUFU.EX2"):
-        with pytest.raises(ValueError, match="no instruction"):
-            fused_kernel.excerpt("\n".join(line for line in text.splitlines() if gone not in line))
-    stored = results.load("fused_kernel")["lines"]
-    assert [line.split()[0].split(".")[0] for _, line in stored] == ["LDG", "FFMA", "HGMMA", "MUFU"] and len(fused_kernel.listing()) == 4
+def test_ways_to_rotate_are_timed_in_copies_and_their_faults_counted():
+    found = bytes_and_flops.ways("fp32", 0.2, shape=(1, 2, 16, 8))
+    assert set(found) == {"copy", *traffic.ROTATIONS, "poslib half", "poslib interleaved"}
+    assert all(a <= b <= c for a, b, c in (row["copies"] for row in found.values())) and found["copy"]["copies"][1] == 1
+    fresh = bytes_and_flops.faults(lambda: torch.frombuffer(mmap.mmap(-1, 1 << 24), dtype=torch.uint8).fill_(1))
+    assert 8 <= fresh <= 5000 and bytes_and_flops.faults(lambda: None) < 4, "16 MiB of new memory: 8 pages of 2 MiB to 4,096 of 4 KiB"
+
+
+def test_stored_ways_to_rotate_of_chapter_11_have_all_their_parts():
+    stored = results.load("bytes_and_flops")
+    for allocator in ("kept", "default"):
+        for dtype in ("fp32", "bf16"):
+            assert set(stored["ways"][allocator][dtype]) == {"copy", *traffic.ROTATIONS, "poslib half", "poslib interleaved"}
+    assert max(row["faults"] for rows in stored["ways"]["kept"].values() for row in rows.values()) < 16, "memory that is kept faults no more"

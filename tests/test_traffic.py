@@ -1,7 +1,6 @@
 """The counter of real torch code on operations counted by hand; the formulas of poslib.cost against it; the reader's processor."""
 
 import dataclasses
-import time
 
 import pytest
 import torch
@@ -219,12 +218,13 @@ def test_unknown_ways_are_refused():
 
 # ---- the reader's processor ----
 
-def test_the_processor_is_measured_soon_and_plausibly():
-    start = time.perf_counter()
+def test_the_processor_is_measured_soon_and_plausibly(monkeypatch):
+    asked, best = [], machine.best
+    monkeypatch.setattr(machine, "best", lambda call, seconds: asked.append(seconds) or best(call, seconds / 10))
     device = machine.measure(megabytes=64)
-    assert time.perf_counter() - start < 10                                      # two seconds on a machine that is not busy
+    assert len(asked) == 3 and sum(asked) <= 1                                   # and as long again for making the arrays
     assert 1e8 < device.bandwidth < 2e12 and all(1e8 < rate < 1e14 for rate in device.flops.values()) and set(device.flops) == {"fp32", "bf16"}
-    assert device.memory > 2**28 and "threads" in device.name or "1 thread" in device.name
+    assert device.memory > 2**28 and f"{torch.get_num_threads()} thread" in device.name
     assert cost.roofline(Cost(read=int(device.bandwidth)), device, "fp32").seconds == pytest.approx(1)
 
 

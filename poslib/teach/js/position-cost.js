@@ -10,7 +10,7 @@
   };
   const DEVICES = {                                                 // bytes/s, FLOP/s fp32 and bf16, bytes of memory
     a100: ['A100', 2.039e12, 19.5e12, 312e12, 80e9], h100: ['H100', 3.35e12, 67e12, 989.4e12, 80e9], h200: ['H200', 4.8e12, 67e12, 989.4e12, 141e9],
-    mi300x: ['MI300X', 5.3e12, 163.4e12, 1307.4e12, 192e9], cpu: ['CPU, measured', 3.5e9, 4.7e10, 8.3e10, 25276510208],
+    mi300x: ['MI300X', 5.3e12, 163.4e12, 1307.4e12, 192e9], cpu: ['CPU, measured', 3.5e9, 5.6e10, 8.4e10, 25276510208],
   };
   const SIZE = { bf16: 2, fp32: 4 };
   const WAYS = ['attention itself', 'a number a lag', 'numbers as a matrix', 'vectors, row per pair', 'vectors, row per tile', 'vectors, sliding band',
