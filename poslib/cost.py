@@ -5,7 +5,7 @@ memory and chip when a kernel loads each of its inputs once and stores its outpu
 between two kernels is not credited.  A FLOP is one addition or multiplication of real numbers; softmax, comparisons
 and changes of sign are not counted.  One attention layer, forward, unless it says otherwise.
 
-`simulate` and `walk` count the same loads access by access; `poslib.lab.traffic` counts what real torch code moves.
+`simulate` and `walk` count the same loads access by access; ``poslib.lab.traffic`` counts what real torch code moves.
 """
 
 from __future__ import annotations
@@ -533,7 +533,7 @@ def rotation(a, way, *, parts="qk", width=None, tables="fp32", tile=(128, 128)):
     a : Attention
         As many new keys as queries are turned; "in_attention" turns all keys.
     way : str
-        Eager torch, one kernel for each operation (`poslib.lab.traffic` has the code):
+        Eager torch, one kernel for each operation (``poslib.lab.traffic`` has the code):
 
         "rotate_half"
             x·cos + cat(-x₂, x₁)·sin in the dtype of `a`, tables as wide as the head.
