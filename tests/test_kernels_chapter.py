@@ -8,10 +8,12 @@ import subprocess
 import sys
 
 import jupytext
+import numpy as np
 import pytest
 
 from conftest import ROOT
 from poslib.lab import fused_kernel, results
+from poslib.teach import check
 
 COMPILE = '''
 import json, linecache, sys
@@ -94,3 +96,60 @@ def test_the_excerpt_of_machine_code_takes_the_lines_that_it_names(tmp_path):
             fused_kernel.excerpt("\n".join(line for line in text.splitlines() if gone not in line))
     stored = results.load("fused_kernel")["lines"]
     assert [line.split()[0].split(".")[0] for _, line in stored] == ["LDG", "FFMA", "HGMMA", "MUFU"] and len(fused_kernel.listing()) == 4
+
+
+def wrong_answers():
+    """Likely wrong answers to the exercises, and what the checker must say."""
+    import torch
+
+    def turned(x, cos, sin, apart, sign=1):
+        n, y = cos.shape[1], x.clone()
+        a, b = x[:, :n], x[:, apart:apart + n]
+        y[:, :n], y[:, apart:apart + n] = a * cos - sign * b * sin, b * cos + sign * a * sin
+        return y
+
+    def without_tail(x, cos, sin):
+        y = turned(x, cos, sin, cos.shape[1])
+        y[:, 2 * cos.shape[1]:] = np.nan
+        return y
+
+    def zero_tail(x, cos, sin):
+        return without_tail(x, cos, sin).nan_to_num()
+
+    def half_done(x, cos, sin):
+        n = cos.shape[1]
+        x[:, n:] = x[:, n:] * cos + x[:, :n] * sin
+        x[:, :n] = x[:, :n] * cos - x[:, n:] * sin
+        return x
+
+    def padded(q, k, v):
+        more = torch.zeros(-len(k) % 16, k.shape[1], device=k.device)
+        return torch.softmax(q @ torch.cat([k, more]).T / 32**0.5, -1) @ torch.cat([v, more])
+
+    def windows(L, BM, BN, W, of_tile):
+        n = np.zeros(L, int)
+        for a in range(0, L, BM):
+            low, b = max(a - W + 1, 0), min(a + BM, L) - 1
+            n[low // BN * BN if of_tile else low:(b // BN + 1) * BN if of_tile else b + 1] += 1
+        return n
+
+    return [
+        ("window_turns", lambda L, BM, BN, W: -(-L // BM) - np.arange(L) // BN * BN // BM, "without a window"),
+        ("window_turns", lambda L, BM, BN, W: np.minimum(W, L - np.arange(L)), "queries that see the key"),
+        ("window_turns", lambda L, BM, BN, W: windows(L, BM, BN, W, False), "loaded and turned whole"),
+        ("window_turns", lambda L, BM, BN, W: np.full(L, -(-L // BM)), "every tile of queries"),
+        ("window_turns", lambda L, BM, BN, W: 3, "a number for each"),
+        ("window_turns", lambda L, BM, BN, W: windows(L, BM, BN, W + 1, True), "you say"),
+        ("turn_partly", without_tail, "must be copied"), ("turn_partly", zero_tail, "not copies"),
+        ("turn_partly", lambda x, c, s: turned(x, c, s, x.shape[1] // 2), "k + 16"), ("turn_partly", lambda x, c, s: turned(x, c, s, c.shape[1], -1), "wrong way"),
+        ("turn_partly", lambda x, c, s: x.copy_(turned(x, c, s, c.shape[1])), "input was changed"), ("turn_partly", lambda x, c, s: x * np.nan, "Nothing was stored"),
+        ("turn_partly", lambda x, c, s: x.tolist(), "a tensor"),
+        ("in_place", lambda x, c, s: turned(x, c, s, c.shape[1]), "other memory"), ("in_place", half_done, "already overwritten"), ("in_place", lambda x, c, s: x, "unchanged"),
+        ("attend", padded, "absent ones"), ("attend", lambda q, k, v: v.clone(), "off by"), ("attend", lambda q, k, v: v * np.nan, "NaN"),
+    ]
+
+
+@pytest.mark.parametrize("name, answer, said", wrong_answers(), ids=lambda x: x if isinstance(x, str) else "")
+def test_wrong_answers_of_chapter_12_are_named(name, answer, said):
+    got = check(f"fused_kernel/{name}", answer)
+    assert not got.accepted and said in got.message, got.message
