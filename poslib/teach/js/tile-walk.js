@@ -4,7 +4,7 @@
   'use strict';
   const { ORANGE, BLUE, INK, fixed, panel, line, text } = F.tools;
   const D = 128, E = 2, TABLE = 4;                       // head width; bytes of a number in Q, K, V, O and in the tables
-  const WAYS = { eager: 'eager code first', separate: 'one kernel first', q: 'Q in registers, K once', qk: 'Q and K in registers' };
+  const WAYS = { qk: 'Q and K in registers', q: 'Q in registers, K once', separate: 'one kernel first', eager: 'eager code first' };
   const KINDS = [['rotation', 'rotating first'], ['table', 'cosines, sines'], ['q', 'Q read'], ['k', 'K read'], ['v', 'V read'], ['o', 'O written']];
   const group = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, ',');
   const kib = (b) => group(b / 1024);
@@ -42,7 +42,7 @@
       { name: 'way', label: 'rotation', type: 'choice', value: 'qk', options: Object.entries(WAYS) },
       { name: 'causal', label: 'causal', type: 'check', value: true },
       { name: 'length', label: 'length L', unit: '', min: 256, max: 1024, step: 128, value: 512 },
-      { name: 'bm', label: 'queries in a tile', type: 'choice', value: '128', options: [['32', '32'], ['64', '64'], ['128', '128']] },
+      { name: 'bm', label: 'queries in a tile', type: 'choice', value: '128', options: [['128', '128'], ['64', '64'], ['32', '32']] },
       { name: 'bn', label: 'keys in a tile', type: 'choice', value: '64', options: [['32', '32'], ['64', '64'], ['128', '128']] },
       { name: 'group', label: 'query heads of the key head', type: 'choice', value: '4', options: [['1', '1'], ['2', '2'], ['4', '4'], ['8', '8']] },
       { name: 'step', label: 'tiles done', unit: '', min: 0, max: (s) => shape(s).total, step: 1, value: 11 },
