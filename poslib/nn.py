@@ -12,7 +12,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("poslib.nn needs torch: pip install torch") from error
 
-from poslib import _arrays as arrays, absolute, attention, relative, rotary
+from poslib import _arrays as arrays, absolute, attention, extension, relative, rotary
 
 __all__ = ["LearnedPositions", "Rotary", "ShawRelative", "SinusoidalPositions", "T5Bias"]
 
@@ -160,6 +160,9 @@ class Rotary(torch.nn.Module):
         make them.
     axes : integers, shape (width/2,), optional
         Which position id turns each pair, where a token has several; see `poslib.multiaxis`.
+    method : poslib.extension.Method, optional
+        How the frequencies of `base` are stretched; not beside `frequencies`.  Its rotation factor goes on queries and keys, its
+        `poslib.extension.Method.scale` is the caller's.
 
     Examples
     --------
@@ -170,7 +173,7 @@ class Rotary(torch.nn.Module):
     (torch.Size([1, 4, 3, 80]), torch.Size([1, 2, 3, 80]))
     """
 
-    def __init__(self, width, *, layout, base=10000.0, head_width=None, frequencies=None, axes=None):
+    def __init__(self, width, *, layout, base=10000.0, head_width=None, frequencies=None, axes=None, method=None):
         super().__init__()
         arrays.whole("width", width, at_least=2)
         self.head_width = width if head_width is None else head_width
@@ -180,14 +183,22 @@ class Rotary(torch.nn.Module):
             raise TypeError("frequencies is a Tensor; allowed are a numpy array and a tuple, which no cast of the module narrows")
         self.frequencies = tuple(frequencies.tolist()) if hasattr(frequencies, "tolist") else frequencies
         self.axes = None if axes is None else tuple(rotary._axes(axes, width // 2, 2**31))
+        if method is not None and not isinstance(method, extension.Method):
+            raise TypeError(f"method is a {type(method).__name__}; allowed are the methods of poslib.extension")
+        if method is not None and frequencies is not None:
+            raise ValueError("frequencies and method are given; allowed is one of the two")
+        self.method = method
+        for length in () if method is None else (1, 2**31):
+            ladder = method.frequencies(width, base, length=length)
+        self._ladder = None if method is None or method.dynamic else tuple(ladder.tolist())
         own = () if axes is None else (max(self.axes) + 1,)
         no_tokens = torch.zeros(*own, 0, dtype=torch.int64, device="cpu")
         # refuses what is not allowed, here rather than at the first call
         nothing = torch.zeros(0, self.head_width, device="cpu")
         rotary.rotate(nothing, no_tokens, **{**self._settings(), "frequencies": frequencies})
 
-    def forward(self, q, k, positions, key_positions=None):
-        """Turn queries and keys; see `poslib.rotary.rotate`.
+    def forward(self, q, k, positions, key_positions=None, length=None):
+        """Turn queries and keys; see `poslib.rotary.rotate` and `poslib.extension.Method.rotate`.
 
         Parameters
         ----------
@@ -197,6 +208,8 @@ class Rotary(torch.nn.Module):
             Of the queries.  With `axes`: (axes, length) or (axes, batch, length).
         key_positions : integer tensor, optional
             Of the keys; those of the queries unless given.
+        length : int, optional
+            Positions in use, cached ones too, for a dynamic method.
 
         Returns
         -------
@@ -215,7 +228,12 @@ class Rotary(torch.nn.Module):
             if x.shape[-1] != self.head_width:
                 raise ValueError(f"{name} has shape {tuple(x.shape)}; allowed is (..., length, {self.head_width})")
         keys_at = positions if key_positions is None else key_positions
-        return rotary.rotate(q, positions, **self._settings()), rotary.rotate(k, keys_at, **self._settings())
+        if self.method is None:
+            return rotary.rotate(q, positions, **self._settings()), rotary.rotate(k, keys_at, **self._settings())
+        settings = {"layout": self.layout, "width": self.width, "axes": self.axes, "inverse": False, "out": None}
+        used = self.method._used(length)
+        made = self.method._ladder(self.width, self.base, used) if self._ladder is None else self._ladder, self.method._rotation(used)
+        return extension._turned(q, positions, *made, **settings), extension._turned(k, keys_at, *made, **settings)
 
     def _settings(self):
         return {"layout": self.layout, "width": self.width, "base": self.base, "frequencies": self.frequencies, "axes": self.axes}
@@ -224,6 +242,7 @@ class Rotary(torch.nn.Module):
         said = f"width={self.width}, layout={self.layout!r}, "
         said += f"base={self.base}" if self.frequencies is None else f"frequencies={self.width // 2} given"
         said += f", head_width={self.head_width}" if self.head_width != self.width else ""
+        said += f", method={self.method}" if self.method is not None else ""
         return said + (f", axes={self.axes}" if self.axes is not None else "")
 
 

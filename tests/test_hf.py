@@ -165,20 +165,15 @@ def scaled(kind, **more):
 
 BAD = {  # what is passed -> error and a piece of its message
     "a list": (lambda: from_hf_config([1]), TypeError, r"config is a list; allowed is a mapping, or an object with to_dict\(\)"),
-    **{kind: (lambda kind=kind: from_hf_config(scaled(kind)), ValueError, rf"rope_type is '{kind}': extension is not in this version")
-       for kind in ("linear", "dynamic", "yarn", "longrope", "su", "llama3", "ntk")},
-    "old key": (lambda: from_hf_config({**LLAMA, "rope_scaling": {"type": "yarn", "factor": 4.0}}), ValueError, r"rope_type is 'yarn': extension"),
     "unknown kind": (lambda: from_hf_config(scaled("mystery")), ValueError, r"rope_type is 'mystery', which is not known"),               # P43
     "axial": (lambda: from_hf_config(scaled("axial")), ValueError, r"rope_type is 'axial', which is not known"),
     "two kinds": (lambda: from_hf_config(scaled("default", type="yarn")), ValueError, r"rope_type is 'default' and type 'yarn'"),
-    "factor alone": (lambda: from_hf_config({**LLAMA, "rope_scaling": {"factor": 4.0}}), ValueError, r"factor is 4\.0 with rope_type 'default': extension"),
-    "factor of p-RoPE": (lambda: from_hf_config(scaled("proportional")), ValueError, r"factor is 4\.0 with rope_type 'proportional': extension"),
+    "factor alone": (lambda: from_hf_config({**LLAMA, "rope_scaling": {"factor": 4.0}}), ValueError, r"factor is 4\.0 with rope_type 'default'; allowed is 1, or"),
     "unknown key": (lambda: from_hf_config({**LLAMA, "rope_parameters": {"rope_theta": 5.0, "beta_fast": 32}}), ValueError,
                     r"rope_type is 'default' and beta_fast is given, which is not known"),
     "two dictionaries": (lambda: from_hf_config({**scaled("default"), "rope_parameters": {"rope_theta": 5.0}}), ValueError,
                          r"rope_parameters and rope_scaling differ"),
     "no dictionary": (lambda: from_hf_config({**LLAMA, "rope_scaling": "yarn"}), TypeError, r"rope_scaling is 'yarn'; allowed is a mapping"),
-    "old gemma full": (lambda: from_hf_config(OLD_GEMMA3, layer_type="full_attention"), ValueError, r"rope_type is 'linear': extension"),
     "gemma": (lambda: from_hf_config(GEMMA3), ValueError, r"rope_parameters differs by the kind of layer; give layer_type, one of \['full_attention', 'sliding"),
     "old gemma": (lambda: from_hf_config(OLD_GEMMA3), ValueError, r"differs by the kind of layer; give layer_type"),
     "no such layer": (lambda: from_hf_config(GEMMA3, layer_type="linear"), ValueError, r"layer_type is 'linear'; allowed are \['full_attention'"),

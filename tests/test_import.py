@@ -35,6 +35,8 @@ def test_import_loads_neither_torch_nor_triton_nor_numpy():
     ("rotary", "i = numpy.arange(3); x = numpy.ones((3, 4)); rotary.rotate(x, i, layout='half', width=2, out=x); "
                "rotary.reposition(x, i, i, layout='half'); rotary.xpos(x, i, role='key', layout='half'); "
                "rotary.convert(x, source='half', target='interleaved', heads=1, axis=1)"),
+    ("extension", "i = numpy.arange(3); x = numpy.ones((3, 4)); m = extension.YaRN(4.0, 64); m.rotate(x, i, layout='half'); "
+                  "rotary_tables = m.tables(i, 4, x.dtype); extension.DynamicNTK(2.0, 2).relength(x, i, 2, 3, layout='half')"),
     ("multiaxis", "multiaxis.mrope_axes((2, 1), order='chunked'), multiaxis.axial_frequencies(8)"),
     ("cost", "a = cost.Attention(heads=2, head_dim=4, queries=8); cost.roofline(cost.attention(a) + cost.rotation(a, 'fused'), "
              "cost.DEVICES['H100']); cost.relative_steps(8, 8, heads=2); cost.simulate(cost.walk(8, way='banded'), 4)"),

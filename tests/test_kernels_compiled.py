@@ -142,7 +142,7 @@ def a_report(listing=SM90, usage=USAGE.format(192, 0), log=LOG.format(0, 0, 0)):
 
 def test_a_report_has_what_the_tools_say(tmp_path):
     kernel = tmp_path / "kernel.py"
-    kernel.write_text("\n" * 195 + "    tl.store(LSE + row, lse)\n")
+    kernel.write_text("\n" * 195 + "    tl.store(LSE + row,  lse)     # why\n")
     report = a_report(SM90.replace("/a place", str(tmp_path)), USAGE.format(191, 568), LOG.format(568, 840, 1006))
     assert (report.registers, report.stack, report.spilled, report.shared) == (191, 568, 1846, 98304)
     assert report.opcodes == {"HGMMA": 3} and report.loop["all"] == 9 and report.code["all"] == 32

@@ -125,7 +125,7 @@ def attention(q, k, v, positions=None, key_positions=None, *, rotate="none", lay
     -----
     A query that sees no key gives 0.  Rows of `k` and `v` that no query sees are not read: behind the end of a cache may
     lie anything.  Queries and keys are turned in float32 and rounded once to their dtype; sums are float32, and the output
-    is rounded once.  Gradients reach `q`, `k` and `v`, once; learned frequencies send a call on the separate path, and
+    is rounded once.  Gradients reach `q`, `k` and `v`, second derivatives are refused (RuntimeError); learned frequencies send a call on the separate path, and
     slopes that require gradients are refused.
 
     Online softmax: Milakov and Gimelshein 2018 (arXiv 1805.02867).  Tiles: Dao 2023 (arXiv 2307.08691).
@@ -334,7 +334,7 @@ def _forward(q, k, v, call, save):
     turned = torch.empty(q.shape, dtype=q.dtype, device=q.device) if save and call.rotate != "none" else q
     cos_q, sin_q, st_q = _pointers(call.positions, q)
     cos_k, sin_k, st_k = _pointers(call.key_positions if rotate_k else None, q)
-    forward_kernel[triton.cdiv(queries, config.rows), heads, batch](
+    _runtime.launcher(forward_kernel, triton.cdiv(queries, config.rows), heads, batch)(
         q, k, v, out, lse, turned, cos_q, sin_q, cos_k, sin_k, q if call.slopes is None else call.slopes, call.scale,
         queries, k.shape[2], call.offset, heads, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *out.stride()[:3], st_q, st_k,
         **_shape(q, k, call), ROTATE_Q=call.rotate != "none", ROTATE_K=rotate_k, SAVE=save, BLOCK_M=config.rows, BLOCK_N=config.keys,
@@ -358,8 +358,10 @@ class _Fused(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, gradient):
+        if torch.is_grad_enabled():     # torch's own once_differentiable would drop the second derivative of a sum without a word
+            raise RuntimeError("create_graph is True, and the kernels have no second derivatives; allowed is create_graph=False, "
+                               "or poslib.rotary.rotate and torch's scaled_dot_product_attention")
         q, k, v, out, lse = ctx.saved_tensors
         with _runtime.on(q.device):
             return (*_backward(_readable(gradient), q, k, v, out, lse, ctx.call, ctx.needs_input_grad), None)
@@ -375,7 +377,7 @@ def _backward(gradient, q, k, v, out, lse, call, needed):
     sizes = (call.scale, queries, keys, call.offset, heads, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3])
     cos, sin, st = _pointers(call.positions, q)
     config = _config("query_gradient", q)
-    query_gradient_kernel[triton.cdiv(queries, config.rows), heads, batch](
+    _runtime.launcher(query_gradient_kernel, triton.cdiv(queries, config.rows), heads, batch)(
         q, k, v, out, gradient, dq, lse, delta, cos, sin, slopes, *sizes, *out.stride()[:3], *gradient.stride()[:3], *dq.stride()[:3],
         st, **shape, ROTATE_Q=call.rotate != "none", BLOCK_M=config.rows, BLOCK_N=config.keys, num_warps=config.warps,
         num_stages=config.stages)
@@ -384,7 +386,7 @@ def _backward(gradient, q, k, v, out, lse, call, needed):
     dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (k, v))
     cos, sin, st = _pointers(call.key_positions, q)
     config = _config("key_gradient", q)
-    key_gradient_kernel[triton.cdiv(keys, config.keys), kv_heads, batch](
+    _runtime.launcher(key_gradient_kernel, triton.cdiv(keys, config.keys), kv_heads, batch)(
         q, k, v, gradient, dk, dv, lse, delta, cos, sin, slopes, *sizes, *gradient.stride()[:3], *dk.stride()[:3], *dv.stride()[:3],
         st, **shape, ROTATE_K=call.rotate == "qk", BLOCK_M=config.rows, BLOCK_N=config.keys, num_warps=config.warps,
         num_stages=config.stages)
@@ -399,13 +401,14 @@ def _decode(q, k, v, call):
     out = torch.empty_like(q)
     cos_q, sin_q, st_q = _pointers(call.positions, q)
     cos_k, sin_k, st_k = _pointers(call.key_positions, q)
-    decode_kernel[stretches, k.shape[1], batch](
+    _runtime.launcher(decode_kernel, stretches, k.shape[1], batch)(
         q, k, v, part, lse, cos_q, sin_q, cos_k, sin_k, q if call.slopes is None else call.slopes, call.scale, queries, k.shape[2],
         call.offset, heads, origin, stretch, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], st_q, st_k, **_shape(q, k, call),
         ROTATE_Q=call.rotate != "none", ROTATE_K=call.rotate == "qk", BLOCK_M=_rows(q, k), BLOCK_N=config.keys,
         num_warps=config.warps, num_stages=config.stages)
-    combine_kernel[queries, heads, batch](part, lse, out, stretches, queries, heads, *out.stride()[:3], D=width,
-                                          COLUMNS=triton.next_power_of_2(width), STRETCHES=triton.next_power_of_2(stretches))
+    _runtime.launcher(combine_kernel, queries, heads, batch)(
+        part, lse, out, stretches, queries, heads, *out.stride()[:3], D=width, COLUMNS=triton.next_power_of_2(width),
+        STRETCHES=triton.next_power_of_2(stretches))
     return out
 
 

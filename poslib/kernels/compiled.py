@@ -183,8 +183,8 @@ def loop_of(sass):
     -------
     list of Instruction
         From the label that a later branch leads back to, to that branch.  Of the loops that multiply matrices (without tensor
-        cores: that have float32 multiply-adds) and hold no smaller such loop, the shortest: a causal kernel has a second one
-        with the comparisons of the mask in it.  Empty if there is none.
+        cores: that have float32 multiply-adds), the shortest: it holds no smaller one, and a causal kernel has a second
+        one with the comparisons of the mask in it.  Empty if there is none.
 
     Examples
     --------
@@ -203,9 +203,8 @@ def loop_of(sass):
             spans.append((place[target[1]], end + 1))
     for kind in ("tensor", "multiply-add"):
         busy = [s for s in spans if any(i.kind == kind for i in code[slice(*s)])]
-        inner = [s for s in busy if not any(t != s and s[0] <= t[0] and t[1] <= s[1] for t in busy)]
-        if inner:
-            return code[slice(*min(inner, key=lambda s: s[1] - s[0]))]
+        if busy:                                        # the shortest holds no other
+            return code[slice(*min(busy, key=lambda s: s[1] - s[0]))]
     return []
 
 
@@ -356,7 +355,8 @@ def _report(request, function, settings, listing, usage, log, shared):
         if i.opcode in ("LDG", "LDGSTS", "LD", "STG", "ST", "RED", "REDG", "ATOM", "ATOMG") and i.bits < 128:
             file, line = i.source
             what = "load" if i.opcode in ("LDG", "LDGSTS", "LD") else "store"
-            narrow[what, i.bits, Path(file).name, linecache.getline(file, line).strip()] += 1
+            text = linecache.getline(file, line).partition("#")[0]
+            narrow[what, i.bits, Path(file).name, " ".join(text.split())] += 1
     name, head_dim, dtype, arch, switches = request
     return Report(
         name, head_dim, dtype, arch, switches, function, settings, int(registers[1]), int(stack[1]), sum(map(int, spills[0])), shared,
