@@ -1,10 +1,11 @@
-"""Chapter 12: a few lines of the machine code that poslib's attention becomes on an H100.
+"""Chapter 12: a few lines of the machine code that poslib's attention becomes on an H100, and its main loop with other tiles.
 
-    python -m poslib.lab.fused_kernel       compiles (no GPU needed) and stores the lines
+    python -m poslib.lab.fused_kernel       compiles (no GPU needed) and stores both
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import linecache
 import os
@@ -17,6 +18,7 @@ from poslib.lab import results
 
 COMMAND = "python -m poslib.lab.fused_kernel"
 NAME = "fused_kernel"
+TILES = [("none", 32), ("q", 32), ("qk", 64)]           # what is rotated, keys in a tile: not those of poslib.kernels.configs
 
 
 def listing():
@@ -42,6 +44,31 @@ def excerpt(sass):
     return found
 
 
+def loops():
+    """{(what is rotated, keys in a tile): report} of attention of width 128 in bf16 on an H100: what `poslib.kernels.compiled` stores, and `TILES`."""
+    from poslib.kernels import compiled
+
+    usual = [r for r in compiled.stored() if r.request[:4] == ("attention", 128, "bfloat16", "sm_90")]
+    other = [compiled._read(fields) for fields in results.load(NAME)["tiles"]]
+    return {(r.switches.get("rotate", "none"), r.settings["BLOCK_N"]): r for r in usual + other}
+
+
+def _other_tiles():
+    """In a process that compiles: a report for each of `TILES`, all else as poslib has it."""
+    from poslib.kernels import compiled, configs
+
+    reports = []
+    for rotate, keys in TILES:
+        name = "forward_qk" if rotate == "qk" else "forward", 128, 2, "sm_90"
+        usual = configs.TABLE[name]
+        configs.TABLE[name] = usual._replace(keys=keys)
+        try:
+            reports.append(dataclasses.asdict(compiled._compile(("attention", 128, "bfloat16", "sm_90", {"rotate": rotate}))))
+        finally:
+            configs.TABLE[name] = usual
+    return reports
+
+
 def _machine_code():
     """In a process that compiles: the text of nvdisasm -c -g for attention with queries turned in registers."""
     import torch
@@ -60,14 +87,15 @@ def _machine_code():
 
 def main(arguments):
     if arguments == ["--work"]:
-        print(json.dumps(_machine_code()))
+        print(json.dumps([_machine_code(), _other_tiles()]))
         return
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": cache}
         done = subprocess.run([sys.executable, "-m", "poslib.lab.fused_kernel", "--work"], env=environment, capture_output=True, text=True, check=True)
     import triton
 
-    print(results.store(NAME, {"triton": triton.__version__, "lines": excerpt(json.loads(done.stdout.splitlines()[-1]))}, command=COMMAND, seeds=[]))
+    sass, tiles = json.loads(done.stdout.splitlines()[-1])
+    print(results.store(NAME, {"triton": triton.__version__, "lines": excerpt(sass), "tiles": tiles}, command=COMMAND, seeds=[]))
 
 
 if __name__ == "__main__":
