@@ -122,6 +122,42 @@ def wrong_answers():
         x[:, :n] = x[:, :n] * cos - x[:, n:] * sin
         return x
 
+    def neighbours(x, cos, sin):
+        n, y = cos.shape[1], x.clone()
+        a, b = x[:, :2 * n:2], x[:, 1:2 * n:2]
+        y[:, :2 * n:2], y[:, 1:2 * n:2] = a * cos - b * sin, b * cos + a * sin
+        return y
+
+    def wide_rows(x, cos, sin):
+        at = torch.arange(len(x))[:, None] * (x.shape[1] // 2) + torch.arange(cos.shape[1])
+        cos, sin = (torch.cat([t.flatten(), torch.full((x.numel(),), np.nan)])[at] for t in (cos.cpu(), sin.cpu()))
+        return turned(x, cos.to(x.device), sin.to(x.device), cos.shape[1])
+
+    def far_partner(x, cos, sin):
+        n, half, y = cos.shape[1], x.shape[1] // 2, x * np.nan
+        y[:, 2 * n:] = x[:, 2 * n:]
+        y[:, :n], y[:, half:half + n] = turned(x, cos, sin, half)[:, :n], turned(x, cos, sin, half)[:, half:half + n]
+        return y
+
+    def past_the_end(x, cos, sin):
+        memory = torch.full((len(x) + 40, x.shape[1]), np.nan, device=x.device)
+        memory[:-len(x) // 32 * -32] = 0
+        memory[:len(x)] = turned(x, cos, sin, cos.shape[1])
+        return memory[:len(x)]
+
+    def twice(x, cos, sin):
+        return x.copy_(turned(turned(x, cos, sin, cos.shape[1]), cos, sin, cos.shape[1]))
+
+    def attends(absent, late=False):
+        """Softmax over blocks of 16 with a score of `absent` for what is not there; `late`: it counts in the maximum alone."""
+        def answer(q, k, v):
+            s = q @ k.T / 32**0.5
+            more = torch.full((len(q), -len(k) % 16), absent, device=q.device)
+            top = torch.cat([s, more], 1).amax(1, keepdim=True)
+            p, rest = torch.exp(s - top), torch.exp(more - top) * (not late)
+            return p @ v / (p.sum(1, keepdim=True) + rest.sum(1, keepdim=True))
+        return answer
+
     def padded(q, k, v):
         more = torch.zeros(-len(k) % 16, k.shape[1], device=k.device)
         return torch.softmax(q @ torch.cat([k, more]).T / 32**0.5, -1) @ torch.cat([v, more])
@@ -133,18 +169,29 @@ def wrong_answers():
             n[low // BN * BN if of_tile else low:(b // BN + 1) * BN if of_tile else b + 1] += 1
         return n
 
+    def later(L, BM, BN, W, ahead):
+        n = np.zeros(L, int)
+        for a in range(0, L, BM):
+            n[max(a - W + 1, 0) // BN * BN:((min(a + BM, L) - 1 + ahead) // BN + 1) * BN] += 1
+        return n
+
     return [
         ("window_turns", lambda L, BM, BN, W: -(-L // BM) - np.arange(L) // BN * BN // BM, "without a window"),
         ("window_turns", lambda L, BM, BN, W: np.minimum(W, L - np.arange(L)), "queries that see the key"),
         ("window_turns", lambda L, BM, BN, W: windows(L, BM, BN, W, False), "loaded and turned whole"),
         ("window_turns", lambda L, BM, BN, W: np.full(L, -(-L // BM)), "every tile of queries"),
+        ("window_turns", lambda L, BM, BN, W: later(L, BM, BN, W, L), "keys after the query"),
+        ("window_turns", lambda L, BM, BN, W: later(L, BM, BN, W, W - 1), "keys after the query"),
         ("window_turns", lambda L, BM, BN, W: 3, "a number for each"),
         ("window_turns", lambda L, BM, BN, W: windows(L, BM, BN, W + 1, True), "you say"),
         ("turn_partly", without_tail, "must be copied"), ("turn_partly", zero_tail, "not copies"),
         ("turn_partly", lambda x, c, s: turned(x, c, s, x.shape[1] // 2), "k + 16"), ("turn_partly", lambda x, c, s: turned(x, c, s, c.shape[1], -1), "wrong way"),
         ("turn_partly", lambda x, c, s: x.copy_(turned(x, c, s, c.shape[1])), "input was changed"), ("turn_partly", lambda x, c, s: x * np.nan, "Nothing was stored"),
-        ("turn_partly", lambda x, c, s: x.tolist(), "a tensor"),
+        ("turn_partly", lambda x, c, s: x.tolist(), "a tensor"), ("turn_partly", neighbours, "you pair neighbours"), ("turn_partly", wide_rows, "32 numbers apart"),
+        ("turn_partly", far_partner, "k + 16"), ("turn_partly", past_the_end, "behind the end of y, in row 45"),
         ("in_place", lambda x, c, s: turned(x, c, s, c.shape[1]), "other memory"), ("in_place", half_done, "already overwritten"), ("in_place", lambda x, c, s: x, "unchanged"),
+        ("in_place", twice, "turned twice"),
+        ("attend", attends(-100.0), "scores near -200"), ("attend", attends(0.0, late=True), "scores near -200"),
         ("attend", padded, "absent ones"), ("attend", lambda q, k, v: v.clone(), "off by"), ("attend", lambda q, k, v: v * np.nan, "NaN"),
     ]
 
@@ -153,3 +200,20 @@ def wrong_answers():
 def test_wrong_answers_of_chapter_12_are_named(name, answer, said):
     got = check(f"fused_kernel/{name}", answer)
     assert not got.accepted and said in got.message, got.message
+
+
+def test_turns_in_a_window_are_what_the_solution_says():
+    """1 + B_N ⌈(W - 1)/B_N⌉/B_M on average, away from the ends, where B_N divides B_M."""
+    for BM, BN, W in [(64, 64, 1), (64, 64, 64), (64, 32, 17), (64, 32, 33), (128, 64, 200), (32, 16, 1024)]:
+        n = np.zeros(8192)
+        for a in range(0, 8192, BM):
+            n[max(a - W + 1, 0) // BN * BN:a + BM] += 1
+        assert n[2048:-2048].mean() == 1 + BN * -(-(W - 1) // BN) / BM
+
+
+def test_the_loops_with_other_tiles_differ_in_the_tile_alone():
+    loops = fused_kernel.loops()
+    assert set(loops) == {(rotate, keys) for rotate in ("none", "q", "qk") for keys in (32, 64)}
+    assert set(fused_kernel.TILES) < set(loops)
+    for (rotate, keys), report in loops.items():
+        assert report.settings == {"BLOCK_M": 128, "BLOCK_N": keys, "num_warps": 8, "num_stages": 2} and report.switches.get("rotate", "none") == rotate
