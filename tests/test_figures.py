@@ -584,6 +584,11 @@ def test_tile_walk_counts_what_a_walk_counts(state):
     assert got["all"]["bytes"]["o"] == at_least.written and got["all"]["bytes"]["q"] + 2 * a.k_bytes == at_least.read
     where = tiles[min(s["step"], len(tiles)) - 1] if s["step"] else None
     shown = f"Query head {where[0] + 1} of {G}, query tile {where[1] // BM + 1} of {L // BM}, key tile {where[2] // BN + 1} of {L // BN}" if where else "No tile of"
+    assert f"for cosines and sines {got['now']['bytes']['table'] / 1024:,.0f} of {got['all']['bytes']['table'] / 1024:,.0f}. " in said
+    ways = [figure("tile-walk", **state | {"way": way}).compute()["all"]["bytes"] for way in ("eager", "separate", "q", "qk")]
+    assert got["widest"] == max(max(way.values()) for way in ways)                         # one scale for the bars of all ways
+    assert got["turns"] == sum(got["all"]["turned"]) * BN and f"{got['turns']:,} turns of keys, " in said
+    assert float(re.search(r"([\d.]+) MFLOP", said)[1]) == pytest.approx(3 * D * got["turns"] / 1e6, abs=0.006)
     assert shown in said and f"{got['now']['sum'] / 1024:,.0f} of {got['all']['sum'] / 1024:,.0f} KiB" in said
     low, high = min(got["all"]["turned"]), max(got["all"]["turned"])
     assert ("turned once" if not inside["k"] else f"turned {low} to {high} times" if low < high else f"turned {high} times") in said

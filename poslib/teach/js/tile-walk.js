@@ -36,8 +36,12 @@
     return { at, turned, bytes, table: keyRows + queryRows, sum: Object.values(bytes).reduce((a, b) => a + b, 0) };
   }
 
+  /* Rotations of keys in all, and the widest bar of any way: bars of different ways can be compared. */
+  const turns = (z, part) => part.turned.reduce((a, b) => a + b, 0) * z.bn;
+  const widest = (s, z) => Math.max(...Object.keys(WAYS).flatMap((way) => Object.values(ledger({ ...s, way }, z, z.total).bytes)));
+
   F.define('tile-walk', {
-    title: 'Tiles moving over the score matrix: bytes moved and rotations of each key',
+    title: 'Tiles moving over the score matrix: bytes asked for and rotations of each key',
     controls: [
       { name: 'way', label: 'rotation', type: 'choice', value: 'qk', options: Object.entries(WAYS) },
       { name: 'causal', label: 'causal', type: 'check', value: true },
@@ -49,13 +53,14 @@
     ],
     compute(s) {
       const z = shape(s), now = ledger(s, z, s.step), all = ledger(s, z, z.total);
-      return { rows: z.rows, cols: z.cols, reach: z.reach, tiles: z.total, now, all };
+      return { rows: z.rows, cols: z.cols, reach: z.reach, tiles: z.total, now, all, turns: turns(z, all), widest: widest(s, z) };
     },
     say(s) {
       const z = shape(s), now = ledger(s, z, s.step), all = ledger(s, z, z.total), most = Math.max(...all.turned), least = Math.min(...all.turned);
       const where = now.at ? `Query head ${now.at.head + 1} of ${z.G}, query tile ${now.at.row + 1} of ${z.rows}, key tile ${now.at.col + 1} of ${z.cols}; ${s.step} of ${z.total} tiles are done. ` : `No tile of ${z.total} is done yet. `;
-      return `${where}${kib(now.sum)} of ${kib(all.sum)} KiB moved, ${group(now.table)} of ${group(all.table)} table rows read. ` +
-        (s.way === 'qk' ? `In the end a key has been turned ${most === least ? `${most} times` : `${least} to ${most} times`}.` : 'Each key is turned once, before the walk.');
+      return `${where}Asked for: ${kib(now.sum)} of ${kib(all.sum)} KiB; for cosines and sines ${kib(now.bytes.table)} of ${kib(all.bytes.table)}. ` +
+        (s.way === 'qk' ? `In the end a key has been turned ${most === least ? `${most} times` : `${least} to ${most} times`}` : 'Each key is turned once, before the walk') +
+        `: ${group(turns(z, all))} turns of keys, ${fixed(3 * D * turns(z, all) / 1e6)} MFLOP.`;
     },
     panels(s) {
       const z = shape(s), now = ledger(s, z, s.step), all = ledger(s, z, z.total);
@@ -71,16 +76,16 @@
         for (let j = 0; j < z.cols; j++) {
           const inside = j < z.reach[i], done = at && inside && (i < at.row || (i === at.row && j <= at.col)), here = at && i === at.row && j === at.col;
           m += `<rect x="${fixed(left + j * w)}" y="${fixed(topY + i * h)}" width="${fixed(w)}" height="${fixed(h)}" stroke="${INK}" stroke-opacity="${inside ? 0.35 : 0.08}" ` +
-            (here ? `fill="${ORANGE}"` : done ? `fill="${BLUE}" fill-opacity=".35"` : 'fill="none"') + '/>';
+            (here ? `fill="${BLUE}"` : done ? `fill="${BLUE}" fill-opacity=".35"` : 'fill="none"') + '/>';
         }
       }
       if (s.causal) m += line(left, topY, left + side, topY + side, `stroke="${INK}" stroke-opacity=".6" stroke-dasharray="5 4"`);
-      if (at) m += `<rect x="${left - 12}" y="${fixed(topY + at.row * h + 1)}" width="7" height="${fixed(h - 2)}" fill="${ORANGE}"/>`;
+      if (at) m += `<rect x="${left - 12}" y="${fixed(topY + at.row * h + 1)}" width="7" height="${fixed(h - 2)}" fill="${BLUE}"/>`;
       m += `<g transform="translate(14 ${topY + side / 2}) rotate(-90)">${text(0, 0, 'queries', 'text-anchor="middle" font-size="12"')}</g>` +
         text(left, topY + side + 20, at ? `scores of query head ${at.head + 1} of ${z.G}` : `scores of query head 1 of ${z.G}`, 'font-size="12"');
 
-      const W2 = 330, x0 = 112, span = W2 - x0 - 78, big = Math.max(...Object.values(all.bytes));
-      let b = text(6, 14, 'KiB moved so far, of the total', 'font-size="12"');
+      const W2 = 330, x0 = 112, span = W2 - x0 - 78, big = widest(s, z);
+      let b = text(6, 14, 'KiB asked for so far, of the total', 'font-size="12"');
       KINDS.forEach(([key, name], n) => {
         const y = 34 + n * 38, full = span * all.bytes[key] / big, part = span * now.bytes[key] / big;
         b += text(x0 - 8, y + 15, name, 'text-anchor="end" font-size="12"') +
@@ -89,10 +94,10 @@
           text(x0 + full + 6, y + 15, kib(all.bytes[key]), 'font-size="12"');
       });
       b += text(x0 - 8, 34 + 6 * 38 + 16, 'in all', 'text-anchor="end" font-size="12"') + text(x0, 34 + 6 * 38 + 16, `${kib(now.sum)} of ${kib(all.sum)} KiB`, 'font-size="13" font-weight="bold"') +
-        text(6, 34 + 6 * 38 + 44, 'orange: for the rotation alone', 'font-size="12"');
+        text(6, 34 + 6 * 38 + 44, 'orange: for the rotation; a cache may answer some', 'font-size="12"');
       return [
         panel(W, H, `A score matrix of ${z.rows} by ${z.cols} tiles${s.causal ? ', causal' : ''}; ${s.step} of ${z.total} tiles are done, and above each key tile stands how often it was turned.`, m),
-        panel(W2, 34 + 6 * 38 + 56, `Bytes moved so far: ${kib(now.sum)} of ${kib(all.sum)} KiB, by what they are for.`, b),
+        panel(W2, 34 + 6 * 38 + 56, `Bytes asked for so far: ${kib(now.sum)} of ${kib(all.sum)} KiB, by what they are for.`, b),
       ];
     },
   });
