@@ -556,8 +556,59 @@ def test_position_cost_answers_the_question_of_its_page():
         assert ways[8]["bound"] == "starts"
 
 
+TILE_WALKS = [{}, {"way": "eager"}, {"way": "separate", "causal": False, "group": "1"}, {"way": "q", "step": 30, "bn": "128", "bm": "32"},
+              {"way": "qk", "causal": False, "length": 1024, "group": "8", "step": 100}, {"way": "qk", "bm": "32", "bn": "128", "length": 640, "step": 57},
+              {"way": "qk", "bm": "64", "bn": "32", "length": 256, "step": 0}, {"way": "q", "length": 384, "group": "2", "step": 24}]
+
+
+@pytest.mark.parametrize("state", TILE_WALKS)
+def test_tile_walk_counts_what_a_walk_counts(state):
+    """Against a walk over rows and keys one at a time, and against poslib.cost."""
+    got, said = figure("tile-walk", **state).compute(), figures.call("say", "tile-walk", state)
+    s = {"way": "qk", "causal": True, "length": 512, "bm": "128", "bn": "64", "group": "4", "step": 11, **state}
+    L, BM, BN, G, D = s["length"], int(s["bm"]), int(s["bn"]), int(s["group"]), 128
+    tiles = [(g, i, j) for g in range(G) for i in range(0, L, BM) for j in range(0, L, BN) if not s["causal"] or j < i + BM]
+    assert got["tiles"] == len(tiles)
+    inside = {"q": s["way"] in ("q", "qk"), "k": s["way"] == "qk"}
+    a = cost.Attention(heads=G, kv_heads=1, head_dim=D, queries=L, causal=s["causal"])
+    first = {"eager": cost.rotation(a, "rotate_half").bytes, "separate": cost.rotation(a, "fused").bytes}.get(s["way"], 0)
+    for part, done in (("now", tiles[:min(s["step"], len(tiles))]), ("all", tiles)):
+        turned, loads, table = np.zeros(L, int) if inside["k"] else np.ones(L, int), {"q": 0, "k": 0, "v": 0, "o": 0}, 0
+        for n, (g, i, j) in enumerate(done):
+            if n == 0 or done[n - 1][:2] != (g, i):
+                loads["q"] += BM * D * 2
+                table += BM * inside["q"]
+            if tiles[n + 1:n + 2] == [] or tiles[n + 1][:2] != (g, i):
+                loads["o"] += BM * D * 2
+            loads["k"] += BN * D * 2
+            loads["v"] += BN * D * 2
+            turned[j:j + BN] += inside["k"]
+            table += BN * inside["k"]
+        bytes_ = got[part]["bytes"]
+        assert {k: bytes_[k] for k in "qkvo"} == loads
+        assert np.repeat(got[part]["turned"], BN).tolist() == turned.tolist()
+        written = {"eager": 2 * L, "separate": L, "q": L, "qk": 0}[s["way"]]            # rows read before the walk
+        assert got[part]["table"] == table + written and bytes_["table"] == got[part]["table"] * 4 * D
+        assert bytes_["rotation"] + (bytes_["table"] if first else 0) == first
+        assert got[part]["sum"] == sum(bytes_.values())
+    if inside["k"] and BM % BN == 0:
+        assert cost.rotation(a, "in_attention", parts="k", tile=(BM, BN)).flops == 3 * D * sum(got["all"]["turned"]) * BN
+    at_least = cost.attention(a)                                                           # each tile once
+    assert got["all"]["bytes"]["o"] == at_least.written and got["all"]["bytes"]["q"] + 2 * a.k_bytes == at_least.read
+    where = tiles[min(s["step"], len(tiles)) - 1] if s["step"] else None
+    shown = f"Query head {where[0] + 1} of {G}, query tile {where[1] // BM + 1} of {L // BM}, key tile {where[2] // BN + 1} of {L // BN}" if where else "No tile of"
+    assert f"for cosines and sines {got['now']['bytes']['table'] / 1024:,.0f} of {got['all']['bytes']['table'] / 1024:,.0f}. " in said
+    ways = [figure("tile-walk", **state | {"way": way}).compute()["all"]["bytes"] for way in ("eager", "separate", "q", "qk")]
+    assert got["widest"] == max(max(way.values()) for way in ways)                         # one scale for the bars of all ways
+    assert got["turns"] == sum(got["all"]["turned"]) * BN and f"{got['turns']:,} turns of keys, " in said
+    assert float(re.search(r"([\d.]+) MFLOP", said)[1]) == pytest.approx(3 * D * got["turns"] / 1e6, abs=0.006)
+    assert shown in said and f"{got['now']['sum'] / 1024:,.0f} of {got['all']['sum'] / 1024:,.0f} KiB" in said
+    low, high = min(got["all"]["turned"]), max(got["all"]["turned"])
+    assert ("turned once" if not inside["k"] else f"turned {low} to {high} times" if low < high else f"turned {high} times") in said
+
+
 def test_every_figure_of_the_book_is_tested_here():
-    assert set(figures_in_pages()) <= {"collisions", "learned-table", "loss-by-length", "order", "phase-wheel", "position-cost", "prefix", "relative-bias", "rope-pair", "rope-sign", "rotary-spectrum", "sinusoid-pair"}, "write a test that compares the new figure's numbers with poslib"
+    assert set(figures_in_pages()) <= {"collisions", "learned-table", "loss-by-length", "order", "phase-wheel", "position-cost", "prefix", "relative-bias", "rope-pair", "rope-sign", "rotary-spectrum", "sinusoid-pair", "tile-walk"}, "write a test that compares the new figure's numbers with poslib"
     assert set(figures.kinds()) == set(figures_in_pages()), "a figure that no page shows"
 
 

@@ -424,12 +424,27 @@ def plans():
 
 @pytest.mark.parametrize("name", plans())
 @pytest.mark.parametrize("rotate", ("none", "q", "qk"))
-def test_what_kernels_do_not_cover_goes_to_torch_and_is_right(name, rotate):
+def test_what_kernels_do_not_cover_goes_to_torch_and_is_right(name, rotate, monkeypatch):
     (q, k, v), given, reason = plans()[name]
     asked = given if rotate == "none" else given | {"rotate": rotate, "layout": "half"}
-    out, how = A.attention(q, k, v, **asked, return_plan=True)
+    written, sdpa = [], torch.nn.functional.scaled_dot_product_attention
+
+    def heard(usual):
+        def listening(*x, **more):
+            written.append(usual(*x, **more))
+            return written[-1]
+        return listening
+
+    def attend(*handed, **more):
+        written.extend(x for x in handed if x.dtype != q.dtype)                     # widened
+        return sdpa(*handed, **more)
+    with monkeypatch.context() as m:
+        m.setattr(A, "_turned", heard(A._turned))
+        m.setattr(torch.Tensor, "repeat_interleave", heard(torch.Tensor.repeat_interleave))
+        m.setattr(torch.nn.functional, "scaled_dot_product_attention", attend)
+        out, how = A.attention(q, k, v, **asked, return_plan=True)
     assert how.path == "separate" and reason in str(how) and how == A.plan(q, k, v, **asked)
-    assert how.copied_bytes == {"none": 0, "q": q.nbytes, "qk": q.nbytes + k.nbytes}[rotate]
+    assert how.copied_bytes == sum(x.nbytes for x in written) and len(written) == {"none": 0, "q": 1, "qk": 2}[rotate] + 2 + 3 * (name == "bias for half precision")
     here, wide = torch.arange(13, device=DEVICE), [x.double() for x in (q, k, v)]
     turn = lambda x: R.rotate(x, here, layout="half")       # noqa: E731
     wide = [turn(wide[0]) if rotate != "none" else wide[0], turn(wide[1]) if rotate == "qk" else wide[1], wide[2]]

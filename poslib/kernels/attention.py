@@ -42,7 +42,8 @@ class Plan:
     kernels : tuple of str
         One for each launch of the forward pass, with the sizes of its tiles.
     copied_bytes : int
-        Bytes of copies of queries and keys, turned or made contiguous, that the forward pass writes to memory.
+        Bytes of copies of queries, keys and values that the forward pass writes to memory: turned, made contiguous, or, on the
+        separate path, repeated for the query heads of a group and widened for a bias.
     mode : {"compiled", "interpreted", "torch"}
 
     Returns
@@ -193,7 +194,7 @@ def _plan(q, k, v, call):
     if against:
         turned = {"none": (), "q": (q,), "qk": (q, k)}[call.rotate]
         kernels = ("poslib.rotary",) * bool(turned) + ("torch's attention",)
-        return Plan("separate", tuple(against), kernels, sum(x.nbytes for x in turned), "torch")
+        return Plan("separate", tuple(against), kernels, sum(x.nbytes for x in turned) + _handed_on(q, k, v, call), "torch")
     strided = [x for x in (q, k, v) if x.stride(-1) != 1]
     copied = sum(x.nbytes for x in strided)
     reasons = ["the kernels cover it"]
@@ -216,6 +217,20 @@ def _plan(q, k, v, call):
     config = _config("forward_qk" if inside == "qk" else "forward", q)
     what = {"none": "", "q": " that turns queries in registers", "qk": " that turns queries and keys in registers"}[inside]
     return Plan("fused", tuple(reasons), (f"one kernel{what} ({config.rows} × {config.keys} tiles)",), copied, MODE)
+
+
+def _handed_on(q, k, v, call):
+    """Bytes of the copies that `_separate` makes for torch's attention, after turning: keys and values for each query head, wider numbers."""
+    low, high = _seen(q.shape[2], k.shape[2], call)
+    if low == high or not q.shape[2]:
+        return 0
+    heads, seen = q.shape[0] * q.shape[1], high - low
+    repeated = heads * seen * (k.shape[3] + v.shape[3])
+    copied = repeated * q.element_size() * (q.shape[1] > k.shape[1])
+    biased = call.slopes is not None or call.attn_mask is not None and call.attn_mask.dtype != torch.bool
+    if biased and q.element_size() < 4:
+        copied += 4 * (heads * q.shape[2] * q.shape[3] + repeated)
+    return copied
 
 
 def _against_kernels(q, k, v, call):
