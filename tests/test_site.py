@@ -14,6 +14,7 @@ from conftest import ROOT, SITE
 PAGES = sorted(p.relative_to(SITE).as_posix() for p in SITE.rglob("*.html") if "_static" not in p.parts)
 CONTENT = [p for p in PAGES if p.startswith("book/")]
 SHOTS = SITE.parent / "screenshots"
+REPOSITORY = urlsplit(re.search(r"^  url: *(\S+)", ROOT.joinpath("_config.yml").read_text("utf8"), re.M)[1]).path.strip("/")
 
 # Faults of the theme that CSS cannot mend, by axe's rule: where they may occur.
 THEME_FAULTS = {}
@@ -140,7 +141,7 @@ def test_launch_and_edit_buttons_point_at_files_in_git():
         for a in soup(path).select("a[href]"):
             url = urlsplit(a["href"])
             found = re.search(r"(?:blob|edit|tree)/main/(.+)$", url.path) or re.search(r"lab/tree/([^&]+)", unquote(url.query))
-            if found and url.netloc in ("colab.research.google.com", "mybinder.org", "github.com"):
+            if found and REPOSITORY in a["href"] and url.netloc in ("colab.research.google.com", "mybinder.org", "github.com"):
                 assert found[1] in tracked, f"{path}: {a['href']}"
                 seen.add((url.netloc, found[1].rsplit(".")[-1], "edit" in url.path))
     assert ("colab.research.google.com", "ipynb", False) in seen and ("mybinder.org", "ipynb", False) in seen

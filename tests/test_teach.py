@@ -131,6 +131,13 @@ def test_pictures_that_differ_are_noticed():
     assert root.differing_pictures([], drawn(1)) == ["0 pictures were drawn, 1 are stored"]
 
 
+def test_a_cell_that_says_why_its_output_may_differ_is_not_compared():
+    from nbval.plugin import find_comment_markers
+    for source, marked in {"# NBVAL_IGNORE_OUTPUT: times of this machine\nprint(1)": {"check": False}, "# NBVAL_IGNORE_OUTPUT\nprint(1)": {"check": False},
+                           "print(1)  # NBVAL_IGNORE_OUTPUT": {}, "# nothing to ignore": {}}.items():
+        assert dict(find_comment_markers(source)) == marked
+
+
 def by_counts(x, y):
     return x[-1] == y[-1] and sorted(x) == sorted(y)
 
