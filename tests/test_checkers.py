@@ -500,3 +500,52 @@ def cost_answers():
 def test_likely_wrong_answers_about_cost_get_their_own_sentence(name, answer, sentence):
     told = check(f"bytes_and_flops/{name}", answer)
     assert not told.accepted and sentence in told.message, told.message
+
+
+# ---- chapter 13 -----------------------------------------------------------------------------------
+
+def wrong_extensions():
+    """Likely wrong answers of chapter 13, and what the checker must say."""
+    from poslib.extension import ByParts
+    from poslib.rotary import frequencies
+    from poslib.teach.checkers.context_extension import spun
+
+    def ramps(d, base, L, s, of=lambda paper, code: np.abs(np.log(code / paper)), upside=False):
+        paper, code = (ByParts(s, L, ramp=r).frequencies(d, base) for r in ("paper", "code"))
+        k = int(of(paper, code).argmax())
+        return k, (paper / code if upside else code / paper)[k]
+
+    def slow(d, base, L, T, power, at_least=None):
+        k = int((L * frequencies(d, base) >= 2 * np.pi).sum())
+        if at_least is None and (T <= L or k == d // 2):
+            return 1.0
+        return (T / L) ** power(k)
+
+    def turned(by, interleaved=False, at=lambda keys, p: p):
+        return lambda keys, p, old, new: spun(keys, at(keys, p), np.broadcast_to(by(old, new), old.shape), interleaved)
+
+    def gap(w, keys):
+        return np.log(w / (1 - w)) + np.log(keys - 1)
+
+    return [
+        ("needed", lambda d, b, L, T: T / L, "slows the last pair alone"), ("needed", lambda d, b, L, T: slow(d, b, L, T, lambda k: 2 * k / (d - 2)), "upside down"),
+        ("needed", lambda d, b, L, T: slow(d, b, L, T, lambda k: (d - 2) / (2 * k - 2)), "one pair off"), ("needed", lambda d, b, L, T: slow(d, b, L, T, lambda k: (d - 2) / (2 * k + 2)), "one pair off"),
+        ("needed", lambda d, b, L, T: slow(d, b, L, T, lambda k: d / (2 * k)), "how the base grows"), ("needed", lambda d, b, L, T: 2.0, "by what does NTK-aware"),
+        ("needed", lambda d, b, L, T: slow(d, b, L, T, lambda k: (d - 2) / (2 * k), at_least=0), "no lag is new"),
+        ("needed", lambda d, b, L, T: max(1, slow(d, b, L, T, lambda k: (d - 2) / (2 * k), at_least=0)), "no pair can leave"),
+        ("furthest_apart", lambda *a: ramps(*a, upside=True), "upside down"), ("furthest_apart", lambda *a: ramps(*a, of=lambda p, c: np.abs(c - p)), "largest difference"),
+        ("furthest_apart", lambda *a: ramps(*a)[0], "asked for are two"), ("furthest_apart", lambda *a: (0, 1.0), "from 1 to 32 turns"),
+        ("furthest_apart", lambda *a: ramps(*a)[::-1], "number first"), ("furthest_apart", lambda *a: ramps(*a, of=lambda p, c: c / p), "the other way"),
+        ("turn_on", turned(lambda old, new: -old), "unturned keys"), ("turn_on", turned(lambda old, new: new - old[-1]), "by one difference"), ("turn_on", turned(lambda old, new: new - old[0]), "by one difference"),
+        ("turn_on", lambda keys, p, old, new: keys, "as they were"), ("turn_on", turned(lambda old, new: new), "on top of"), ("turn_on", turned(lambda old, new: old - new), "wrong way"),
+        ("turn_on", turned(lambda old, new: new - old, at=lambda keys, p: np.arange(len(keys))), "a position of its own"), ("turn_on", turned(lambda old, new: new - old, True), "2k and 2k + 1"),
+        ("turn_on", lambda keys, p, old, new: -keys, "off by up to"), ("turn_on", lambda keys, p, old, new: keys[0], "should be"),
+        ("factor", lambda w, L, n: np.log(n) / np.log(L), "ln n/ln L"), ("factor", lambda w, L, n: np.log(n - 1) / np.log(L - 1), "half of the weight"),
+        ("factor", lambda w, L, n: gap(w, L) / gap(w, n), "upside down"), ("factor", lambda w, L, n: gap(w, n) - gap(w, L), "how many times"), ("factor", lambda w, L, n: 2.0, "check:"),
+    ]
+
+
+@pytest.mark.parametrize("name, answer, said", wrong_extensions(), ids=lambda x: x if isinstance(x, str) else "")
+def test_wrong_answers_of_chapter_13_are_named(name, answer, said):
+    got = check(f"context_extension/{name}", answer)
+    assert not got.accepted and said in got.message, got.message

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from conftest import SITE
-from poslib import absolute, cost, relative, rotary
+from poslib import absolute, cost, extension, relative, rotary
 from poslib.attention import attention, causal_mask, softmax
 from poslib.collisions import collision_counts, distance, merged_positions, nearest_lag, rounded
 from poslib.lab import atlas, bytes_and_flops, learned_positions
@@ -441,6 +441,38 @@ def test_rotary_spectrum_computes_what_poslib_computes(state):
     assert panels[1].count("<circle") == groups[0].sum() + groups[1].sum() and panels[1].count('fill="#1f83d6"') == groups[0].sum()
 
 
+LADDERS = {"llama2": (128, 1e4, 4096), "llama1": (128, 1e4, 2048), "llama3": (128, 5e5, 8192), "toy": (32, 188, 64), "usual": (32, 1e4, 64)}
+STRETCHED = {"none": lambda f, L: extension.Unscaled(), "pi": lambda f, L: extension.Linear(f), "ntk": lambda f, L: extension.NTKAware(f),
+             "paper": lambda f, L: extension.ByParts(f, L, ramp="paper"), "code": lambda f, L: extension.ByParts(f, L), "llama3": lambda f, L: extension.Llama3(f, L), "toy": lambda f, L: extension.ByParts(f, L, ramp="paper", beta_slow=0.5, beta_fast=2)}
+
+
+@pytest.mark.parametrize("state", [{}, {"method": "ntk"}, {"method": "pi", "read": "8"}, {"model": "toy", "pair": 9}, {"model": "usual", "method": "paper", "read": "8", "pair": 15}, {"model": "llama3", "method": "llama3", "factor": "8", "read": "32", "pair": 30},
+                                   {"method": "code", "factor": "16", "read": "32", "pair": 47}, {"model": "llama1", "method": "ntk", "factor": "32", "read": "16", "tolerance": "0.5", "pair": 45}, {"model": "toy", "method": "code", "read": "1", "pair": 3},
+                                   {"model": "usual", "tolerance": "0.1", "read": "32", "pair": 6}, {"model": "toy", "method": "toy", "pair": 8}])
+def test_frequency_ladder_computes_what_poslib_computes(state):
+    got, said = figure("frequency-ladder", **state).compute(), figures.call("say", "frequency-ladder", state)
+    s = {"model": "llama2", "method": "none", "factor": "4", "read": "4", "tolerance": "0.02", "pair": 50, **state}
+    width, base, L = LADDERS[s["model"]]
+    T, eps = int(s["read"]) * L, float(s["tolerance"])
+    omega, now = rotary.frequencies(width, base), STRETCHED[s["method"]](int(s["factor"]), L).frequencies(width, base)
+    np.testing.assert_allclose(got["omega"], omega, rtol=1e-12)
+    np.testing.assert_allclose(got["now"], now, rtol=1e-11)
+    np.testing.assert_allclose(got["turns"], L * omega / (2 * np.pi), rtol=1e-12)
+    for k in range(width // 2):
+        arc, phase = L * omega[k], np.arange(L, T) * now[k] % (2 * np.pi)
+        away = np.where((phase > arc) & (arc < 2 * np.pi), np.minimum(phase - arc, 2 * np.pi - phase), 0)
+        assert abs(got["share"][k] * max(T - L, 1) - (away > eps).sum()) <= 1, k        # a lag on the border may fall to either side
+        assert abs(got["far"][k] - away.max(initial=0)) < 1e-6, k
+    nearer = distance(np.array([1]), omega)[0] / distance(np.array([1]), now)[0]
+    assert abs(got["nearer"] / nearer - 1) < 1e-9
+    assert ("No method" if s["method"] == "none" else "as far apart as before" if nearer < 1.005 else f"{nearer:.2f} times nearer") in said
+    share = np.array(got["share"])
+    assert [got["any"], got["most"]] == [(share > 0).sum(), (share > 0.5).sum()]
+    assert ("no lag is new" in said) == (T == L) and f"{100 * share[s['pair']]:.0f} % of the new lags are outside, the furthest by {got['far'][s['pair']]:.2f} rad" in said
+    panels = figures.call("draw", "frequency-ladder", state)
+    assert panels[0].count('fill="#d9541a"') == 2 * got["any"] and panels[0].count('fill="#1f83d6"') == len(omega) - got["any"]
+
+
 def test_helpers_are_no_figures_and_come_with_every_figure():
     assert not [kind for kind in figures.kinds() if kind.startswith("_")]
     assert "F.tools.stack =" in figures.scripts("prefix") and "define('order'" not in figures.scripts("prefix")
@@ -608,7 +640,7 @@ def test_tile_walk_counts_what_a_walk_counts(state):
 
 
 def test_every_figure_of_the_book_is_tested_here():
-    assert set(figures_in_pages()) <= {"collisions", "learned-table", "loss-by-length", "order", "phase-wheel", "position-cost", "prefix", "relative-bias", "rope-pair", "rope-sign", "rotary-spectrum", "sinusoid-pair", "tile-walk"}, "write a test that compares the new figure's numbers with poslib"
+    assert set(figures_in_pages()) <= {"collisions", "frequency-ladder", "learned-table", "loss-by-length", "order", "phase-wheel", "position-cost", "prefix", "relative-bias", "rope-pair", "rope-sign", "rotary-spectrum", "sinusoid-pair", "tile-walk"}, "write a test that compares the new figure's numbers with poslib"
     assert set(figures.kinds()) == set(figures_in_pages()), "a figure that no page shows"
 
 
@@ -789,9 +821,10 @@ def test_widget_state_is_pythons_too(monkeypatch):
 @pytest.mark.parametrize("chapter, name, control, start, other, left_alone, extra", [
     ("04-sinusoids", "clock", "shift", {"shift": 12, "others": True}, {"pair": 2}, ("position", 18), (-20, 7)),
     ("08-rope-derivation", "dial", "shift", {}, {"omega": 0.5}, ("i", 10), (20, 7)),
+    ("13-context-extension", "ladder", "pair", {}, {"method": "ntk"}, ("factor", "4"), (20, 7)),
 ])
 def test_a_slider_of_python_and_the_figure_follow_each_other(monkeypatch, chapter, name, control, start, other, left_alone, extra):
-    """The cells of chapters 04 and 08 that tie them, run as a live notebook would."""
+    """The cells of chapters 04, 08 and 13 that tie them, run as a live notebook would."""
     import nbformat
     pytest.importorskip("ipywidgets")
     monkeypatch.delenv("POSLIB_STATIC", raising=False)
@@ -800,7 +833,7 @@ def test_a_slider_of_python_and_the_figure_follow_each_other(monkeypatch, chapte
     space = {"figure": figure}
     exec(cell.source, space)
     slider, fig, shown = space["slider"], space[name], space["shown"]
-    assert slider.value == fig.state[control] == start.get(control, 0) and slider in shown.children and fig in shown.children
+    assert slider.value == fig.state[control] == start.get(control, figures.call("complete", fig.kind, {})[control]) and slider in shown.children and fig in shown.children
     slider.value = extra[0]                                     # Python moves the figure
     assert fig.state[control] == extra[0] and fig.state[left_alone[0]] == left_alone[1]
     fig.state = {**fig.state, control: extra[1], **other}       # the reader moves the figure

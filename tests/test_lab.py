@@ -11,8 +11,8 @@ from poslib import absolute, relative
 from poslib.absolute import frequencies, sinusoid
 from poslib.attention import split_heads
 from poslib.collisions import angle_error, kernel, rounded
-from poslib.lab import (atlas, bytes_and_flops, causal_mask, census, collisions, extrapolation, learned_positions, order_blindness, pretrained,
-                        relative_scores, results, rope_in_practice, sinusoids, tasks, traffic, weight_layout)
+from poslib.lab import (atlas, bytes_and_flops, causal_mask, census, collisions, context_extension, extrapolation, learned_positions, order_blindness,
+                        pretrained, relative_scores, results, rope_in_practice, sinusoids, tasks, traffic, weight_layout)
 from poslib.lab import frequencies as lab_frequencies
 from poslib.lab.encodings import ENCODINGS, Encoding
 from poslib.lab.model import Transformer
@@ -1003,3 +1003,128 @@ def test_stored_ways_to_rotate_of_chapter_11_have_all_their_parts():
         for dtype in ("fp32", "bf16"):
             assert set(stored["ways"][allocator][dtype]) == {"copy", *traffic.ROTATIONS, "poslib half", "poslib interleaved"}
     assert max(row["faults"] for rows in stored["ways"]["kept"].values() for row in rows.values()) < 16, "memory that is kept faults no more"
+
+
+# ---- context extension ----------------------------------------------------------------------------
+
+def test_repeated_sequences_repeat_and_ask_once_they_do():
+    tokens, targets = tasks.repeated(64, torch.Generator().manual_seed(3), length=40, periods=(5, 9), symbols=48)
+    assert tokens.shape == targets.shape == (64, 40) and 0 <= tokens.min() and tokens.max() < 48
+    asked = targets != tasks.IGNORED
+    period = asked.int().argmax(1)                      # the first place that is asked is the one where the first token comes again
+    assert set(period.tolist()) == {5, 6, 7, 8, 9}
+    for row, want, p in zip(tokens, targets, period.tolist()):
+        assert (row[p:] == row[:-p]).all() and (want[p:-1] == row[p + 1:]).all() and want[-1] == row[40 - p]
+        assert (want[:p] == tasks.IGNORED).all() and asked.sum(1).min() == 40 - 9
+    again, _ = tasks.repeated(64, torch.Generator().manual_seed(3), length=40, periods=(5, 9), symbols=48)
+    assert (again == tokens).all()
+    with pytest.raises(ValueError, match=r"periods is \(5, 40\); allowed are two from 1 to length - 1 = 39"):
+        tasks.repeated(2, torch.Generator(), length=40, periods=(5, 40))
+
+
+def test_turns_in_the_scores_are_turns():
+    """Nothing turned, all angles in the shift: the rotary model, and its own angles twice are twice its positions."""
+    model = Transformer(vocabulary=9, width=32, causal=True, position="rotary", seed=1, settings={"base": 188.0}).double()
+    tokens = torch.randint(0, 9, (3, 20), generator=torch.Generator().manual_seed(0))
+    plain, double, w = model(tokens), model(tokens, 2 * torch.arange(20)), model.positions.frequencies
+    all_angles = torch.outer(torch.as_tensor(w), torch.arange(20, dtype=torch.float64))
+    with context_extension.as_if(model, np.zeros(8), shift=all_angles):
+        assert (model(tokens) - plain).abs().max() < 1e-12
+    with context_extension.as_if(model, shift=all_angles):
+        assert (model(tokens) - double).abs().max() < 1e-12 < 1e-6 < (plain - double).abs().max()
+    some = all_angles.clone()
+    some[[0, 2, 3, 4, 5, 6, 7]] = 0
+    with context_extension.as_if(model, np.where(np.arange(8) == 1, 0, w), shift=some):         # one pair alone in the shift
+        assert (model(tokens) - plain).abs().max() < 1e-12
+    with context_extension.as_if(model, factor=1.3):
+        assert (model(tokens) - plain).abs().max() > 1e-6
+    assert (model(tokens) == plain).all(), "what was set is taken back"
+    with context_extension.as_if(model, shift=all_angles), pytest.raises(ValueError, match="consecutive"):
+        model(tokens, 2 * torch.arange(20))
+
+
+def test_pairs_are_put_back_at_new_lags_alone_and_with_phases_that_were_seen():
+    for base in context_extension.LADDERS.values():
+        w = torch.as_tensor(rotary_frequencies(32, base))
+        groups = context_extension.groups(base)
+        assert sorted(np.concatenate([*groups.values()])) == list(range(16)) and (2 * np.pi / w.numpy()[groups["fast"]] <= 64).all()
+        assert (2 * np.pi / w.numpy()[groups["slow"]] > 256).all() and (2 * np.pi / w.numpy()[groups["middle"]] > 64).all()
+        for kind in ("clamp", "drawn", "nearest"):
+            shift = context_extension.in_range(base, groups["middle"], kind, 5)
+            assert not shift[:, :64].any() and not shift[groups["fast"]].any() and not shift[groups["slow"]].any()
+            phase = (shift + torch.outer(w, torch.arange(256)))[groups["middle"], 64:]
+            seen = torch.outer(w, torch.arange(64))[groups["middle"]]
+            away = (torch.exp(1j * phase)[:, :, None] - torch.exp(1j * seen)[:, None]).abs()
+            assert away.min(-1).values.max() < 1e-9, "a phase that was seen"
+            assert (away.argmin(-1) == 63).all() == (kind == "clamp")
+            if kind == "nearest":
+                before = torch.exp(1j * torch.outer(w, torch.arange(256)))[groups["middle"], 64:]
+                assert ((torch.exp(1j * phase) - before).abs() <= (torch.exp(1j * seen)[:, None] - before[:, :, None]).abs().min(-1).values + 1e-9).all()
+        half = context_extension.in_range(base, np.arange(16), "drawn", first=32)
+        assert half[:, 32:64].any() and not half[:, :32].any()
+        assert {name for name, _, _ in context_extension.conditions(base, 0)} >= {"random %d" % len(g) for g in groups.values()}
+        assert all(len(draws) == (3 if kind == "drawn" and name != "none" else 1) for name, kind, draws in context_extension.conditions(base, 0))
+
+
+def test_lags_are_drawn_as_often_as_a_causal_window_holds_them():
+    w = torch.as_tensor(rotary_frequencies(32, 188.0))
+    shift = torch.stack([context_extension.in_range(188.0, np.array([15]), "drawn", 0, draw)[15, 64:] for draw in range(40)])
+    lag = ((shift + w[15] * torch.arange(64, 256)) / w[15]).round()      # the slowest pair has not turned: its phase tells the lag
+    often = torch.bincount(lag.long().flatten(), minlength=64) / lag.numel()
+    want = torch.arange(64, 0, -1) / (64 * 65 / 2)
+    assert lag.min() >= 0 and len(often) == 64 and (often - want).abs().max() < 0.006 and (often - 1 / 64).abs().max() > 0.01
+    assert (shift[0] != shift[1]).any(), "each draw is its own"
+
+
+def test_stretched_ladders_are_the_librarys():
+    from poslib import extension
+    base, L = 188.0, 64
+    for name, length, method in (("pi", 256, extension.Linear(4)), ("ntk", 256, extension.NTKAware(4)), ("dynamic", 128, extension.DynamicNTK(1, L)),
+                                 ("dynamic", 64, extension.DynamicNTK(1, L)), ("dynamic_hf", 256, extension.DynamicNTK(4, L)), ("none", 256, extension.Unscaled()),
+                                 ("by_parts", 256, extension.ByParts(4, L, ramp="paper", beta_slow=0.5, beta_fast=2)), ("ntk_chosen", 256, extension.NTKAware(8)),
+                                 ("least", 256, extension.ByParts(4, L, ramp="paper", beta_slow=1, beta_fast=1 + 1e-9)), ("yarn_paper", 256, extension.YaRN(4, L, ramp="paper"))):
+        frequencies, factor, near = context_extension.stretched(name, base, ((0.5, 2), 8), length)
+        np.testing.assert_allclose(frequencies, method.frequencies(32, base, length=length), rtol=1e-12)
+        assert abs(factor - method.rotation_factor(length=length)) < 1e-12 and near is None
+    assert context_extension.stretched("window_temperature", base, ((1, 4), 4), 256)[1:] == (context_extension.temperature(), 64)
+
+
+def test_the_stored_model_of_chapter_13_is_that_of_the_stored_results():
+    stored = results.load("context_extension")
+    assert stored["trained"] == 64 and stored["ladders"] == context_extension.LADDERS
+    found = {context_extension._unit(r): r for r in stored["runs"]}
+    assert list(found) == [unit for unit in context_extension._work() if unit in found], "in order, none twice"
+    assert sorted({seed for *_, seed in found}) == stored["made"]["seeds"]
+    model, was = context_extension.stored("text"), found["zero", "text", "llama", 0]["methods"]
+    chosen = context_extension.chosen(stored["runs"], "text", "llama")
+    for name in ("window", "yarn"):
+        frequencies, factor, near = context_extension.stretched(name, 188.0, chosen, 64)
+        with context_extension.as_if(model, frequencies, factor):
+            assert abs(context_extension.tail(model, *context_extension.held_out(atlas.TESTED), 64, near) - was[name]["64"]) < 0.002
+    conditions = found["ablation", "text", "llama", 0]["conditions"]
+    made = context_extension.conditions(188.0, 0)
+    assert [(c["group"], c["put"], len(c["loss"])) for c in conditions[:len(made)]] == [(n, k, len(d)) for n, k, d in made]
+    [middle] = [c["loss"] for c in conditions if (c["group"], c["put"]) == ("middle", "nearest")]
+    with context_extension.as_if(model, shift=context_extension.in_range(188.0, context_extension.groups(188.0)["middle"], "nearest")):
+        tokens, targets = (x[:32] for x in context_extension.held_out(atlas.TESTED))
+        assert abs(context_extension.tail(model, tokens, targets, 256) - middle[0]) < 0.002
+
+
+def test_the_window_baseline_is_tuned_on_the_same_batches_with_its_window(monkeypatch):
+    monkeypatch.setitem(context_extension.TUNING, "steps", 2)
+    model, seen = context_extension.new("copy", 188.0, 0), []
+    inside = Transformer.forward
+    monkeypatch.setattr(Transformer, "forward", lambda self, tokens, positions=None, *, window=None: (seen.append((tokens.clone(), window)), inside(self, tokens, window=window))[1])
+    tuned = [context_extension.tuned("copy", model, name, 188.0, ((1, 4), 4), 0, progress=False) for name in ("none", "window")]
+    assert [w for _, w in seen] == [None, None, 64, 64] and all((a == b).all() and a.shape == (4, 256) for (a, _), (b, _) in zip(seen[:2], seen[2:]))
+    assert (tuned[0].head.weight != tuned[1].head.weight).any() and (model.head.weight == context_extension.new("copy", 188.0, 0).head.weight).all()
+
+
+def test_entropies_of_attention_are_those_of_its_weights():
+    model = Transformer(vocabulary=256, width=64, causal=True, position="rotary", seed=1, settings={"base": 188.0})
+    with torch.no_grad():
+        for block in model.blocks:
+            block.qkv.weight[:64] = 0           # queries of nothing: each place looks at all before it alike
+    found = context_extension.entropies(model, "none", 188.0, ((1, 4), 4))
+    want = {n: np.log(np.arange(n - 31, n + 1)).mean() for n in (64, 256)}
+    assert all(abs(e - want[n]) < 1e-3 for n in want for e in found[n]) and "mix" not in vars(model.positions)

@@ -34,8 +34,8 @@ class Encoding(nn.Module):
         """What is added to the scaled scores (batch, heads, length, length) of every layer, or None."""
         return None
 
-    def scores(self, q, positions, layer):
-        """What one layer's queries add to its scaled scores, or None."""
+    def scores(self, q, k, positions, layer):
+        """What one layer's queries and keys, turned, add to its scaled scores, or None."""
         return None
 
     def mix(self, weights, positions, layer):
@@ -67,14 +67,56 @@ class Sinusoid(SinusoidalPositions, Encoding):
 
 
 class Rotary(Encoding):
-    """Queries and keys turned by their positions; `frequencies` may be replaced after training."""
+    """Queries and keys turned by their positions.
+
+    After training `frequencies` may be replaced; so may `factor`, of queries and keys both, and `shift`: angles (pairs, lags) by
+    which each pair turns further in the scores of each lag, which no frequencies could.
+    """
 
     def __init__(self, *, width, heads, base=10000.0, **_):
         super().__init__()
         self.frequencies = rotary.frequencies(width // heads, base)
+        self.factor, self.shift = 1.0, None
 
     def turn(self, q, k, positions):
-        return tuple(rotary.rotate(x, positions, layout="half", frequencies=self.frequencies) for x in (q, k))
+        turned = (rotary.rotate(x, positions, layout="half", frequencies=self.frequencies) for x in (q, k))
+        return tuple(x if self.factor == 1 else self.factor * x for x in turned)
+
+    def scores(self, q, k, positions, layer):
+        return None if self.shift is None else shifted_scores(q, k, self.shift, positions)
+
+
+def shifted_scores(q, k, shift, positions):
+    """What turned queries and keys add to their scaled scores if pair k turns by shift[k, lag] further: Re z_k (exp(i shift) - 1) / sqrt(width).
+
+    Only pairs and lags with a shift cost anything.
+
+    Parameters
+    ----------
+    q, k : tensors, shape (batch, heads, length, width), pairs in the layout "half"
+    shift : float64 tensor, shape (width / 2, lags)
+        For the lags 0, 1, 2, …; later ones and negative ones are not shifted.
+    positions : integer tensor, shape (length,), consecutive
+
+    Returns
+    -------
+    tensor, shape (batch, heads, length, length)
+    """
+    length, pairs = q.shape[-2], q.shape[-1] // 2
+    if positions.ndim != 1 or not bool((positions.diff() == 1).all()):
+        raise ValueError(f"positions has shape {tuple(positions.shape)}; allowed are consecutive ones, shape (length,)")
+    added = q.new_zeros(*q.shape[:-1], length)
+    here, lags = (found.nonzero().flatten() for found in ((shift != 0).any(1), (shift != 0).any(0)))
+    channels = torch.cat([here, here + pairs])
+    q, k = q[..., channels] / (2 * pairs) ** 0.5, k[..., channels]
+    crossed = torch.cat(q.tensor_split(2, -1)[::-1], -1)
+    cos, sin = torch.cos(shift[here]) - 1, torch.sin(shift[here])
+    # the pair (a, b) of q, turned, is (a cos - b sin, b cos + a sin)
+    cos, sin = (torch.cat(x).to(q.dtype) for x in ((cos, cos), (-sin, sin)))
+    for lag in lags[lags < length].tolist():
+        turned = q[..., lag:, :] * cos[:, lag] + crossed[..., lag:, :] * sin[:, lag]
+        torch.diagonal(added, -lag, -2, -1).copy_((turned * k[..., :length - lag, :]).sum(-1))
+    return added
 
 
 class Alibi(Encoding):
@@ -112,7 +154,7 @@ class Shaw(Encoding):
         for table in (self.keys, self.values):
             nn.init.normal_(table, std=std)
 
-    def scores(self, q, positions, layer):
+    def scores(self, q, k, positions, layer):
         return relative.shaw_scores(q, self.keys[layer], positions, positions)
 
     def mix(self, weights, positions, layer):

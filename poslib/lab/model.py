@@ -26,7 +26,7 @@ class Block(nn.Module):
     def forward(self, x, mask, bias, encoding, positions, layer):
         q, k, v = (split_heads(t, self.heads) for t in self.qkv(self.norm1(x)).chunk(3, dim=-1))
         q, k = encoding.turn(q, k, positions)
-        own = encoding.scores(q, positions, layer)
+        own = encoding.scores(q, k, positions, layer)
         heads, weights = attention(q, k, v, mask=mask, bias=bias if own is None else own if bias is None else bias + own)
         more = encoding.mix(weights, positions, layer)
         x = x + self.out(merge_heads(heads if more is None else heads + more))

@@ -11,7 +11,7 @@ from pathlib import Path
 from poslib.lab._torch import torch
 
 __all__ = ["A", "B", "CLS", "IGNORED", "MASK", "copy_back", "first_of_two", "masked_bytes", "needle", "next_bytes", "own_place", "programs", "prose",
-           "swap_two"]
+           "repeated", "swap_two"]
 
 FILLERS = 10            # tokens 0…9
 A, B, CLS = 10, 11, 12
@@ -159,6 +159,35 @@ def needle(batch, generator, *, length=64, lags=None, symbols=16):
     targets = torch.full_like(tokens, IGNORED)
     targets[:, -1] = answer
     return tokens, targets
+
+
+def repeated(batch, generator, *, length=64, periods=(8, 32), symbols=48):
+    """A random sequence that repeats itself: say the next token, which stood one period before.
+
+    Each sequence has its own period.  To answer, a model finds where the token at hand stood last and looks one place further.
+
+    Parameters
+    ----------
+    length : int
+    periods : (int, int)
+        Smallest and largest; drawn evenly, ends included.
+    symbols : int
+        Kinds of tokens.
+
+    Returns
+    -------
+    tokens, targets : int64, shape (batch, length)
+        Targets are `IGNORED` until the first token has come a second time.
+    """
+    near, far = periods
+    if not 1 <= near <= far < length:
+        raise ValueError(f"periods is {periods!r}; allowed are two from 1 to length - 1 = {length - 1}, the smaller first")
+    period = torch.randint(near, far + 1, (batch, 1), generator=generator)
+    once = torch.randint(0, symbols, (batch, far), generator=generator)
+    place = torch.arange(length + 1)
+    tokens = once.gather(1, place % period)
+    targets = tokens[:, 1:].masked_fill(place[:-1] < period, IGNORED)
+    return tokens[:, :-1], targets
 
 
 def _windows(text, batch, length, generator):
