@@ -549,3 +549,42 @@ def wrong_extensions():
 def test_wrong_answers_of_chapter_13_are_named(name, answer, said):
     got = check(f"context_extension/{name}", answer)
     assert not got.accepted and said in got.message, got.message
+
+
+# ---- chapter 14 -----------------------------------------------------------------------------------
+
+def wrong_probes():
+    """Likely wrong answers of chapter 14, and what the checker must say."""
+    def score(q, k, angle, divisor=lambda n: np.sqrt(2 * n), sign=1, conjugate=-1, adjacent=False):
+        n = len(angle)
+        first, second = (slice(0, None, 2), slice(1, None, 2)) if adjacent else (slice(0, n), slice(n, None))
+        z = (q[first] + 1j * q[second]) * (k[first] + conjugate * 1j * k[second])
+        return (z * np.exp(sign * 1j * angle)).real.sum() / divisor(n)
+
+    def both(lag, gaps, omega):
+        return (lag + gaps) * omega
+
+    return [
+        ("last_gap", lambda L, n: L - 2 * n, "not negative"), ("last_gap", lambda L, n: L - 2 * n if L > 2 * n else None, "at the gap 0 the largest lag"),
+        ("last_gap", lambda L, n: L - n if L >= 2 * n else None, "the first token of the second reading"), ("last_gap", lambda L, n: L - 2 * n + 1 if L >= 2 * n else None, "one off"),
+        ("last_gap", lambda L, n: float(L), "a whole number"), ("last_gap", lambda L, n: L if L >= 2 * n else None, "furthest apart"),
+        ("mean_kept", lambda u, c: {g: np.clip((u - x) / (u - c[0]), 0, 1).mean() for g, x in c.items()}, "Do not clip"),
+        ("mean_kept", lambda u, c: {g: (1 - x / u).mean() for g, x in c.items()}, "not by u"), ("mean_kept", lambda u, c: {g: (u - x).mean() / (u - c[0]).mean() for g, x in c.items()}, "ratio of the means"),
+        ("mean_kept", lambda u, c: {g: 1 - ((u - x) / (u - c[0])).mean() for g, x in c.items()}, "share lost"), ("mean_kept", lambda u, c: {g: (u - x).mean() for g, x in c.items()}, "difference in nats"),
+        ("mean_kept", lambda u, c: {g: 7 for g in c}, "the mean share is"), ("mean_kept", lambda u, c: {g: (u - x) / (u - c[0]) for g, x in c.items()}, "one number"), ("mean_kept", lambda u, c: {0: 1.0}, "a dictionary"),
+        ("reach", lambda kept, least: max([g for g, s in kept.items() if s >= least], default=None), "a hole in between"),
+        ("reach", lambda kept, least: max([g for g in kept if all(kept[h] > least for h in kept if h <= g)], default=None), "all smaller gaps pass"),
+        ("reach", lambda kept, least: max([g for g in kept if all(kept[h] >= least for h in kept if h <= g)], default=0), "the answer is None"),
+        ("reach", lambda kept, least: max([g for g in kept if all(kept[h] >= least for h in kept if h <= g)], default=0) or None, "0 is a gap"), ("reach", lambda kept, least: "far", "a whole number"),
+        ("apart", lambda q, k, lag, gaps, w: score(q, k, both(lag, gaps, w), divisor=lambda n: 1), "root of the head's width"), ("apart", lambda q, k, lag, gaps, w: score(q, k, both(lag, gaps, w), divisor=np.sqrt), "The width is 2n"),
+        ("apart", lambda q, k, lag, gaps, w: score(q, k, both(lag, gaps, w), sign=-1), "the wrong way"), ("apart", lambda q, k, lag, gaps, w: score(q, k, both(lag, gaps, w), adjacent=True), "k and k + d/2"),
+        ("apart", lambda q, k, lag, gaps, w: score(q, k, lag * w), "The gaps are missing"), ("apart", lambda q, k, lag, gaps, w: score(q, k, gaps * w), "The lag is missing"),
+        ("apart", lambda q, k, lag, gaps, w: score(q, k, both(lag, gaps, w), conjugate=1), "conjugate of the key"), ("apart", lambda q, k, lag, gaps, w: 1j, "its real part"),
+        ("apart", lambda q, k, lag, gaps, w: None, "one number"), ("apart", lambda q, k, lag, gaps, w: 12.0, "pair by pair"),
+    ]
+
+
+@pytest.mark.parametrize("name, answer, sentence", wrong_probes())
+def test_likely_wrong_answers_about_the_probe_get_their_own_sentence(name, answer, sentence):
+    told = check(f"real_model/{name}", answer)
+    assert not told.accepted and sentence in told.message, told.message

@@ -13,7 +13,7 @@ from conftest import SITE
 from poslib import absolute, cost, extension, relative, rotary
 from poslib.attention import attention, causal_mask, softmax
 from poslib.collisions import collision_counts, distance, merged_positions, nearest_lag, rounded
-from poslib.lab import atlas, bytes_and_flops, learned_positions
+from poslib.lab import atlas, bytes_and_flops, learned_positions, real_model, results
 from poslib.lab.pretrained import MINILM, installed
 from poslib.rotary import rotate
 from poslib.teach import figure, figures
@@ -639,8 +639,32 @@ def test_tile_walk_counts_what_a_walk_counts(state):
     assert ("turned once" if not inside["k"] else f"turned {low} to {high} times" if low < high else f"turned {high} times") in said
 
 
+@pytest.mark.parametrize("state", [{}, {"text": "code", "gap": "16384", "each": True}, {"text": "prose", "factor": "2", "gap": "0", "ratio": True}, {"factor": "8", "gap": "57344"}])
+@pytest.mark.parametrize("method", ["NTK-aware", "PI", "dynamic NTK", "by parts", "YaRN", "Llama 3", "p-RoPE"])
+def test_gap_probe_shows_the_stored_losses(method, state):
+    stored = results.load("real_model")
+    got, said = figure("gap-probe", method=method, **state).compute(), figures.call("say", "gap-probe", {"method": method, **state})
+    s = {"factor": "4", "text": "all", "gap": "9000", **state}
+    mine = [i for i, name in enumerate(stored["passages"]) if s["text"] == "all" or name.startswith(s["text"])]
+    assert got["passages"] == len(mine) == (10 if s["text"] == "all" else 5)
+    row = method + "/" + ("1" if method == "p-RoPE" else s["factor"])
+    for part, name in (("plain", "none/1"), ("stretched", row)):
+        right, shown = real_model.readings(stored, f"grid/{name}"), got[part]
+        assert shown["gaps"] == list(right)
+        for n, (one, two) in enumerate(right.values()):
+            np.testing.assert_allclose(shown["second"][n], two[mine], atol=1e-9)
+            np.testing.assert_allclose([shown["first"][n], shown["mean"][n], shown["low"][n], shown["high"][n]],
+                                       [one[mine].mean(), two[mine].mean(), two[mine].min(), two[mine].max()], atol=1e-9)
+        at = shown["gaps"].index(int(s["gap"]))
+        price = got["plain"]["first"][0]
+        verdict = "more than guessing" if shown["mean"][at] > 1.1 * price else "about what guessing costs" if shown["mean"][at] > 0.9 * price else "less than guessing"
+        mean, low, high = (shown[key][at] for key in ("mean", "low", "high"))
+        numbers = re.search((r"as trained: " if part == "plain" else r"(?:by \d|p-RoPE): ") + r"([\d.]+) nats a token \(([\d.]+) to ([\d.]+)\), ([a-z ]+)", said).groups()
+        assert all(abs(float(x) - y) < 0.0051 for x, y in zip(numbers, (mean, low, high))) and numbers[3].strip() == verdict
+
+
 def test_every_figure_of_the_book_is_tested_here():
-    assert set(figures_in_pages()) <= {"collisions", "frequency-ladder", "learned-table", "loss-by-length", "order", "phase-wheel", "position-cost", "prefix", "relative-bias", "rope-pair", "rope-sign", "rotary-spectrum", "sinusoid-pair", "tile-walk"}, "write a test that compares the new figure's numbers with poslib"
+    assert set(figures_in_pages()) <= {"collisions", "frequency-ladder", "gap-probe", "learned-table", "loss-by-length", "order", "phase-wheel", "position-cost", "prefix", "relative-bias", "rope-pair", "rope-sign", "rotary-spectrum", "sinusoid-pair", "tile-walk"}, "write a test that compares the new figure's numbers with poslib"
     assert set(figures.kinds()) == set(figures_in_pages()), "a figure that no page shows"
 
 

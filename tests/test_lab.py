@@ -1,7 +1,10 @@
 """The experiments' parts: tasks with right labels, a model that is blind exactly when it should be."""
 
+import json
 import mmap
+import platform
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +14,12 @@ from poslib import absolute, relative
 from poslib.absolute import frequencies, sinusoid
 from poslib.attention import split_heads
 from poslib.collisions import angle_error, kernel, rounded
-from poslib.lab import (atlas, bytes_and_flops, causal_mask, census, collisions, context_extension, extrapolation, learned_positions, order_blindness,
-                        pretrained, relative_scores, results, rope_in_practice, sinusoids, tasks, traffic, weight_layout)
+from poslib.lab import (atlas, bytes_and_flops, causal_mask, census, collisions, context_extension, extrapolation, learned_positions, llama, order_blindness,
+                        pretrained, real_model, relative_scores, results, rope_in_practice, sinusoids, tasks, traffic, weight_layout)
 from poslib.lab import frequencies as lab_frequencies
 from poslib.lab.encodings import ENCODINGS, Encoding
 from poslib.lab.model import Transformer
-from poslib.lab.training import cross_entropy, train
+from poslib.lab.training import cross_entropy, one_thread, train
 from poslib.rotary import frequencies as rotary_frequencies
 from poslib.rotary import rotate
 
@@ -1128,3 +1131,96 @@ def test_entropies_of_attention_are_those_of_its_weights():
     found = context_extension.entropies(model, "none", 188.0, ((1, 4), 4))
     want = {n: np.log(np.arange(n - 31, n + 1)).mean() for n in (64, 256)}
     assert all(abs(e - want[n]) < 1e-3 for n in want for e in found[n]) and "mix" not in vars(model.positions)
+
+
+# ---- chapter 14 -----------------------------------------------------------------------------------
+
+SMOLLM2 = pretrained.Settings(49152, 576, 1536, 30, 9, 3, 64, 100000.0, 1e-5, 8192, True, "interleaved")
+
+
+def test_a_second_reading_sees_the_first_a_gap_away():
+    model, n = rope_in_practice.tiny(), 12
+    tokens = torch.randint(0, 64, (3, n), generator=g(8))
+    guess, by_gap = real_model.curve(model, tokens, (0, 40))
+    for gap, loss in by_gap.items():
+        ids = torch.cat([torch.arange(n), torch.arange(n) + n + gap])
+        whole = llama.losses(model, tokens.repeat(1, 2), ids)
+        torch.testing.assert_close(guess, whole[:, :n - 1].mean(1))
+        torch.testing.assert_close(loss, whole[:, n:].mean(1))
+    assert (by_gap[0] - by_gap[40]).abs().max() > 1e-3
+    slowed = real_model.stretched(model.settings, [1, 2], factor=4)
+    assert (real_model.curve(model, tokens, (40,), slowed)[1][40] - by_gap[40]).abs().max() > 1e-3
+
+
+def test_pairs_can_see_gaps_of_their_own():
+    model, n = rope_in_practice.tiny(), 12
+    s, tokens = model.settings, torch.randint(0, 64, (2, n), generator=g(9))
+    _, cache = real_model.first(model, tokens)
+    far, near = (real_model.second(model, tokens, gap, cache) for gap in (500, 7))
+    for pairs, right in (([], far), (range(4), near)):
+        given = real_model.second(model, tokens, 0, cache, real_model.apart(s, 500, list(pairs), 7, n))
+        torch.testing.assert_close(given, right)
+    some = real_model.apart(s, 500, [1, 3], np.array([7, 9]), n)
+    assert some.gaps == (500, 7, 500, 9)
+    x = torch.randn(1, 1, 2, 8, generator=g(10)).double()
+    found = some(x, torch.tensor([n - 1, n]), 0, "q")
+    for row, (place, gaps) in enumerate([(n - 1, (0, 0, 0, 0)), (n, (500, 7, 500, 9))]):
+        for pair, gap in enumerate(gaps):
+            whole = rotate(x[0, 0, row:row + 1], torch.tensor([place + gap]), layout="half", base=s.base)[0]
+            torch.testing.assert_close(found[0, 0, row, [pair, pair + 4]], whole[[pair, pair + 4]])
+
+
+def test_groups_of_pairs_and_drawn_gaps():
+    found = real_model.groups(SMOLLM2)
+    assert [len(found[k]) for k in ("fast", "middle", "slow", "middle + slow", "barely fast", "all", "none")] == [20, 4, 8, 12, 3, 32, 0]
+    wave = 2 * np.pi / rotary_frequencies(64, 1e5)
+    assert wave[found["fast"]].max() <= 8192 < wave[found["middle"]].min() <= wave[found["middle"]].max() <= 4 * 8192 < wave[found["slow"]].min()
+    assert all(len(set(pairs)) == int(name.split()[1].rstrip(",")) for name, pairs in found.items() if name.startswith("random"))
+    gaps = np.concatenate([real_model.drawn_gaps(SMOLLM2, draw) for draw in range(50)])
+    assert gaps.min() >= 0 and gaps.max() + 2 * real_model.TOKENS - 1 < 8192 and gaps.max() > 7000
+
+
+def test_share_of_copying_kept():
+    np.testing.assert_allclose(real_model.kept([2.0, 3.0], [0.5, 1.0], [0.5, 3.0]), [1, 0])
+    assert real_model.kept(2.0, 0.5, 5.0) == -2
+
+
+def test_the_stored_gap_probe_is_complete():
+    stored = results.load("real_model")
+    jobs = real_model.jobs(SMOLLM2)
+    assert list(stored["second"]) == list(stored["first"]) == list(jobs)
+    assert stored["groups"] == {name: pairs.tolist() for name, pairs in real_model.groups(SMOLLM2).items()}
+    assert len(stored["passages"]) == 10 and sum(p.startswith("code") for p in stored["passages"]) == 5
+    for name, todo in jobs.items():
+        found = real_model.readings(stored, name)
+        assert list(found) == [gap for gap, *_ in todo] and all(one.shape == two.shape == (10,) for one, two in found.values())
+
+
+def test_the_figure_gap_probe_holds_what_is_stored():
+    text = (Path(results.__file__).parents[2] / "teach" / "js" / "gap-probe.js").read_text("utf8")
+    assert json.loads(re.search(r"^  const DATA = (.*);$", text, re.M)[1]) == real_model.figure_data(), "python -m poslib.lab.real_model --figure"
+
+
+def test_two_passages_of_the_stored_gap_probe_are_measured_again(smollm2_passages):
+    model, tokens, at = smollm2_passages
+    stored = results.load("real_model")
+    with one_thread():
+        guess, by_gap = real_model.curve(model, tokens, (9000,))
+        slowed = real_model.curve(model, tokens, (9000,), real_model.stretched(model.settings, stored["groups"]["middle + slow"]))
+    for name, (one, two) in (("grid/none/1", (guess, by_gap)), ("scaled/middle + slow", slowed)):
+        wanted = real_model.readings(stored, name)[9000]
+        assert np.abs(one.numpy() - wanted[0][at]).max() < 0.02 and np.abs(two[9000].numpy() - wanted[1][at]).max() < 0.02
+
+
+@pytest.fixture
+def smollm2_passages():
+    """SmolLM2, two of the stored passages, and which they are; other versions of Python have other ones."""
+    if not pretrained.installed(pretrained.SMOLLM2):
+        pytest.skip("SmolLM2 is not installed")
+    stored = results.load("real_model")
+    if stored["made"]["python"] != platform.python_version():
+        pytest.skip("the library and manual of another Python were read")
+    texts = real_model.passages(pretrained.open_tokenizer(pretrained.SMOLLM2))
+    assert list(texts) == stored["passages"]
+    at = [2, 8]
+    return llama.open_llama(), torch.stack([texts[stored["passages"][i]] for i in at]), at
