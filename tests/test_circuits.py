@@ -136,6 +136,24 @@ def test_what_is_recorded_is_a_copy_without_a_past(kind):
         x.fill_(9)
     again = record(model, tokens_of(), sites="q", layers=1)
     assert list(again) == [(1, "q")] and (again[1, "q"] != 9).all()
+    apart = record(model, tokens_of(), sites=("q", "turned_q"), layers=1)
+    kept = apart[1, "turned_q"].clone()
+    apart[1, "q"].fill_(9)
+    assert torch.equal(apart[1, "turned_q"], kept), "not even where nothing turns are they one tensor"
+
+
+@pytest.mark.parametrize("kind", ["rotary", "llama half"])
+def test_a_patch_writes_into_nothing_that_it_is_shown(kind):
+    """A turn may hand over what it keeps."""
+    model, tokens = model_of(kind), tokens_of()
+    mine = {which: x.clone() for which, x in zip("qk", (record(model, tokens, sites=f"turned_{which}", layers=1)[1, f"turned_{which}"] for which in "qk"))}
+    before = {which: x.clone() for which, x in mine.items()}
+    def turn(x, positions, layer, which):
+        return mine[which]
+    logits = patched(model, tokens, (), turn=turn)
+    for which in "qk":
+        assert gap(patched(model, tokens, Patch(1, f"turned_{which}", 0.0, to=[2, 5]), turn=turn), logits) > 1e-6
+    assert all(torch.equal(before[which], mine[which]) for which in "qk") and torch.equal(patched(model, tokens, (), turn=turn), logits)
 
 
 # ---- patches ---------------------------------------------------------------------------------------
@@ -576,6 +594,8 @@ test_bad_input = bad_input_test({
     "source alone": (lambda: take({(0, "q"): zeros(1, 1, 4, 1)}, 0, "q", source=1), ValueError, "source is given without to"),
     "source keys alone": (lambda: take({(0, "scores"): zeros(1, 1, 4, 4)}, 0, "scores", source_keys=1), ValueError, "source_keys is given without keys"),
     "source": (lambda: take({(0, "q"): zeros(1, 1, 4, 1)}, 0, "q", to=1, source=4), ValueError, "source holds 4; allowed are 0 to 3"),
+    "to": (lambda: take({(0, "scores"): zeros(1, 1, 4, 4)}, 0, "scores", to=4, keys=1), ValueError, "to holds 4; allowed are 0 to 3"),
+    "source keys": (lambda: take({(0, "scores"): zeros(1, 1, 4, 4)}, 0, "scores", to=3, keys=1, source_keys=5), ValueError, "source_keys holds 5; allowed"),
     "fewer sources": (lambda: take({(0, "q"): zeros(1, 1, 4, 1)}, 0, "q", to=[1, 2], source=[3]), ValueError, "source has 1 places, to 2; allowed are as many"),
     "moved stream": (lambda: moved(small(), Patch(0, "q", zeros(1, 4, 1, 8)), 1), ValueError, "patch is of 'q'; allowed are 'turned_q' and 'turned_k'"),
     "moved number": (lambda: moved(small(), Patch(0, "turned_q", 0.0), 1), TypeError, "patch has the value 0.0; allowed is a tensor"),

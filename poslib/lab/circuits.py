@@ -1,9 +1,13 @@
 """Look into a small model or a Llama, change what is there, and take its scores apart.
 
 Everything works on `poslib.lab.model.Transformer` and on `poslib.lab.llama.Llama`, and nothing on a model is changed: a patch lives for one call,
-so that to unpatch is to call again without it.  Tensors have a layer and a site (`SITES`; see ``look`` of `Llama.read`).  Position ids are a site too,
-without a name of its own: they are the argument `positions`, one row for all texts or one for each; `placed` gives other ids to some layers, or to queries
-or keys alone.
+so that to unpatch is to call again without it.  A tensor has a layer and a site (`SITES`): "stream" is the residual stream, "turned_q" and "turned_k" are the rotated
+queries and keys; ``look`` of `Llama.read` says the rest.  Position ids are a site without a name: they are the argument `positions`, one row for all texts or one for
+each; `placed` gives other ids to some layers, or to queries or keys alone.
+
+    found = record(model, tokens, sites="turned_q", layers=1)
+    patch = take(found, 1, "turned_q", to=9, source=4)              # shifted: the query of place 4 at place 9
+    logits = patched(model, others, [moved(model, patch, 9 - 4)])   # turned on to where it now stands
 """
 
 from __future__ import annotations
@@ -133,7 +137,7 @@ def run(model: Model, tokens: Tensor, positions: Tensor | None = None, *, patche
     sites = (sites,) if isinstance(sites, str) else tuple(sites)
     for site in sites:
         _known(site, 0, size)
-    layers = range(size.layers + 1) if layers is None else (layers,) if isinstance(layers, int) else tuple(layers)
+    layers = range(size.layers + 1) if layers is None else (layers,) if isinstance(layers, numbers.Integral) else tuple(layers)
     if isinstance(layers, tuple):
         for layer in layers:
             _known("stream" if "stream" in sites or not sites else sites[0], layer, size)
@@ -189,14 +193,16 @@ def take(recorded: Recorded, layer: int, site: str, *, to: Places = None, source
             raise ValueError(f"{name} is given without {given}; allowed are both, or {given} alone")
         if a is not None and _count(a) != _count(b):
             raise ValueError(f"{name} has {_count(a)} places, {given} {_count(b)}; allowed are as many")
-    where = _where(x, site, to if source is None else source, heads, keys if source_keys is None else source_keys, names=("source", "source_keys"))
+    (at, name), (at_keys, name_keys) = ((a, given) if b is None else (b, other) for a, given, b, other in
+                                        ((to, "to", source, "source"), (keys, "keys", source_keys, "source_keys")))
+    where = _where(x, site, at, heads, at_keys, names=(name, name_keys))
     return Patch(layer, site, x[where], to, heads, keys)
 
 
 def moved(model: Model, patch: Patch, by: int | Tensor) -> Patch:
     """A patch of turned queries or keys, turned on by `by` positions (one for all places, or one for each): R(by), the repair of a shifted patch.
 
-    With ``by = to - source`` what is patched is turned as its new place would have turned it.
+    With ``by`` the new position ids less the old ones, what is patched is turned as its new place would have turned it.
     """
     if patch.site not in ("turned_q", "turned_k"):
         raise ValueError(f"patch is of {patch.site!r}; allowed are 'turned_q' and 'turned_k'")
