@@ -31,29 +31,31 @@ MOVES = tuple(m for m in range(-8, 9) if m)
 COPIERS = {"learned": {}, "sinusoid": {}, "t5": {"position_rate": 10.0}, "shaw": {}, "rotary": {}}
 # two layers that look up what came after the token at hand
 READ, AHEAD, PREFIX, PERIOD, KINDS = 40, 8, 8, 20, 32
+AHEADS = (1, 4, 8)
 CHAINS = {
     "rotary": {"position": "rotary"},
     "alibi": {"position": "alibi", "settings": {"slopes": (1.0, 0.0625)}},
     "t5": {"position": "t5"},
     "t5, fast table": {"position": "t5", "position_rate": 10.0},
     "learned": {"position": "learned"},
+    "learned, varied starts": {"position": "learned", "varied": True},
 }
-STEPS = {"copier": 300, "chain": 700}
+STEPS = {"copier": 250, "chain": 600}
 TOKENS, FROM = 96, 32                   # of a passage of the real model; the first query that is looked at
 START = 64                              # tokens put before a passage
 
 
 # ---- one layer: copy the token three back ----------------------------------------------------------
 
-def copier(position, seed=0, *, back=BACK, causal=False, steps=None, progress=False):
-    """One layer with one head, trained to say the token `back` places before, by one of `COPIERS`."""
-    model = Transformer(vocabulary=SYMBOLS, width=64, heads=1, layers=1, causal=causal, position=position, max_length=LENGTH, seed=seed)
+def copier(position, seed=0, *, back=BACK, causal=False, layers=1, steps=None, progress=False):
+    """One layer (or more) with one head, trained to say the token `back` places before, by one of `COPIERS`."""
+    model = Transformer(vocabulary=SYMBOLS, width=64, heads=1, layers=layers, causal=causal, position=position, max_length=LENGTH, seed=seed)
     train(model, lambda g: tasks.copy_back(32, g, length=LENGTH, back=back, symbols=SYMBOLS), steps=STEPS["copier"] if steps is None else steps, seed=seed,
           position_rate=COPIERS[position].get("position_rate", 1.0), progress=progress)
     return model
 
 
-def _draw(seed, sequences=256, length=LENGTH, symbols=SYMBOLS):
+def _draw(seed, sequences=128, length=LENGTH, symbols=SYMBOLS):
     return torch.randint(0, symbols, (sequences, length), generator=torch.Generator().manual_seed(seed))
 
 
@@ -126,6 +128,30 @@ def key_sites(model, move, *, place=PLACE, back=BACK):
     return found
 
 
+@torch.no_grad()
+def behind_a_layer(model, move, *, place=PLACE, back=BACK):
+    """The stream behind the first layer at place i is exchanged for that of place i + move of other sequences.
+
+    Returns
+    -------
+    list
+        Shares of answers at i: own token, i - back; the token at j - back of this sequence; that of the source's sequence.  Only sequences in which
+        the three differ count.
+    """
+    i, j = place, place + move
+    ours, theirs = _draw(802), _draw(803)
+    logits = run(model, ours, patches=[take(record(model, theirs, sites="stream", layers=1), 1, "stream", to=i, source=j)]).logits
+    wanted = torch.stack([ours[:, i - back], ours[:, j - back], theirs[:, j - back]])
+    count = (wanted[0] != wanted[2]) & ((wanted[1] != wanted[0]) | (move == 0)) & (wanted[1] != wanted[2])
+    return (logits[:, i].argmax(-1) == wanted)[:, count].float().mean(1).tolist()
+
+
+def deep(position, seed):
+    """A copier of two layers, patched between them."""
+    model = copier(position, seed, layers=2)
+    return {"right": copies(model), "aligned": behind_a_layer(model, 0), "shifted": behind_a_layer(model, 6)}
+
+
 def trap(causal, back, seed):
     """The learned copier, causal or not, one or three back: own and source answers for a source before and behind the query."""
     model = copier("learned", seed, back=back, causal=causal)
@@ -140,14 +166,19 @@ def chain(name, seed=0, *, steps=None, progress=False):
     how = CHAINS[name]
     made = [Transformer(vocabulary=KINDS, width=64, heads=2, layers=2, causal=True, position=how["position"], settings=how.get("settings"),
                         max_length=READ + AHEAD, seed=seed) for _ in range(2)]
-    train(made[0], lambda g: _repeated(g), steps=STEPS["chain"] if steps is None else steps, seed=seed,
+    train(made[0], lambda g: _repeated(g, varied=how.get("varied", False)), steps=STEPS["chain"] if steps is None else steps, seed=seed,
           position_rate=how.get("position_rate", 1.0), progress=progress)
     return made
 
 
-def _repeated(generator, batch=16):
-    """`tasks.repeated`, of the length that the shifted runs need."""
-    return tasks.repeated(batch, generator, length=READ + AHEAD, periods=(8, 20), symbols=KINDS)
+def _repeated(generator, batch=16, varied=False):
+    """`tasks.repeated`, of the length that the shifted runs need; with `varied`, behind 0 to `AHEAD` random tokens."""
+    tokens, targets = tasks.repeated(batch, generator, length=READ + AHEAD, periods=(8, PERIOD), symbols=KINDS)
+    if not varied:
+        return tokens, targets
+    front = int(torch.randint(0, AHEAD + 1, (1,), generator=generator))
+    junk = torch.randint(0, KINDS, (batch, front), generator=generator)
+    return (torch.cat([x, y], 1)[:, :READ + AHEAD] for x, y in ((junk, tokens), (torch.full_like(junk, tasks.IGNORED), targets)))
 
 
 @torch.no_grad()
@@ -158,7 +189,7 @@ def runs(model, ahead=AHEAD):
     tokens in front, so that every place stands further on and sees more.  "other": other tokens everywhere.
     """
     g = torch.Generator().manual_seed(804)
-    once = torch.rand(256, KINDS, generator=g).argsort(1)[:, :PERIOD]     # all different: the answer is certain
+    once = torch.rand(128, KINDS, generator=g).argsort(1)[:, :PERIOD]     # all different: the answer is certain
     tokens = once[:, torch.arange(READ) % PERIOD]
     other = _draw(805, length=READ, symbols=KINDS)
     mixed = torch.cat([other[:, :PREFIX], tokens[:, PREFIX:]], 1)
@@ -251,13 +282,14 @@ def masses(model, tokens, on, positions=None, *, look=None, mask=None, start=FRO
     return torch.stack(found, 1)
 
 
-def exchange(layer, to, state):
-    """A `look` that puts a state (batch, width) at place `to` of the stream before one layer."""
+def exchange(layer, states):
+    """A `look` that puts states (batch, width) into the stream before one layer: {place: state}."""
     def look(at, site, x):
         if (at, site) != (layer, "stream"):
             return None
         x = x.clone()
-        x[:, to] = state
+        for place, state in states.items():
+            x[:, place] = state
         return x
     return look
 
@@ -300,9 +332,10 @@ def sinks(model, tokens, middle=FROM):
         "first id 500, on place 0": dict(on=0, positions=moved),
         "ids of place 0 and the middle exchanged, on place 0": dict(on=0, positions=rolled),
         "ids of place 0 and the middle exchanged, on the middle": dict(on=middle, positions=rolled),
-        "first state to the middle, on the middle": dict(on=middle, look=exchange(layer, middle, first)),
-        "another state to the middle, on the middle": dict(on=middle, look=exchange(layer, middle, usual)),
-        "another state to place 0, on place 0": dict(on=0, look=exchange(layer, 0, usual)),
+        "first state to the middle, on the middle": dict(on=middle, look=exchange(layer, {middle: first})),
+        "another state to the middle, on the middle": dict(on=middle, look=exchange(layer, {middle: usual})),
+        "another state to place 0, on place 0": dict(on=0, look=exchange(layer, {0: usual})),
+        "first state to the middle, another to place 0, on the middle": dict(on=middle, look=exchange(layer, {0: usual, middle: first})),
     }
     found = {name: masses(model, **({"tokens": tokens} | how))[:, layer:].mean(1).tolist() for name, how in todo.items()}
     return {"layer": layer, "lengths": [[*row[:4].tolist(), float(np.median(row[4:]))] for row in lengths], "by": found}
@@ -385,14 +418,15 @@ def _unit_copier(name, seed):
 
 def _unit_chain(name, seed):
     model, raw = chain(name, seed)
-    return {"patched": {str(ahead): chain_sites(model, ahead) for ahead in (1, 2, 4, 8)}, "probes": chain_probes(model), "untrained": chain_probes(raw)}
+    return {"patched": {str(ahead): chain_sites(model, ahead) for ahead in AHEADS}, "probes": chain_probes(model), "untrained": chain_probes(raw)}
 
 
 def jobs():
     """What is measured, in order: {"section/name/seed": callable without arguments}."""
     found = {f"copier/{name}/{seed}": (lambda name=name, seed=seed: _unit_copier(name, seed)) for name in COPIERS for seed in SEEDS}
     found |= {f"trap/{'causal' if causal else 'full'}, {back} back/{seed}": (lambda causal=causal, back=back, seed=seed: trap(causal, back, seed))
-              for causal in (True, False) for back in (1, 3) for seed in SEEDS}
+              for causal, back in ((True, 1), (True, 3), (False, 1)) for seed in SEEDS}
+    found |= {f"deep/{name}/{seed}": (lambda name=name, seed=seed: deep(name, seed)) for name in ("learned", "rotary") for seed in SEEDS}
     return found | {f"chain/{name}/{seed}": (lambda name=name, seed=seed: _unit_chain(name, seed)) for name in CHAINS for seed in SEEDS}
 
 
@@ -410,7 +444,7 @@ def main():
         stored = results.load("patching_position")
     except ValueError:
         stored = {}
-    found, todo = stored.get("runs", {}), jobs() | ({"smol": _real} if pretrained.installed(pretrained.SMOLLM2) else {})
+    found, todo = stored.get("runs", {}), ({"smol": _real} if pretrained.installed(pretrained.SMOLLM2) else {}) | jobs()
     for number, (name, work) in enumerate(todo.items(), 1):
         if name in found:
             continue
@@ -419,7 +453,7 @@ def main():
         results.store("patching_position", {
             "what": "copier/encoding/seed: one layer that copies three back; query: by the site, for each of `moves`, shares of own and source answers; "
                     "mass: weights on the two places, move 6; key: see key_sites.  trap: learned positions, answers for a source before and behind the "
-                    "query.  chain/encoding/seed: two layers that look up; patched: by the displacement and the run, share of right answers and distance of "
+                    "query.  deep: two layers, patched between them; see behind_a_layer.  chain/encoding/seed: two layers that look up; patched: by the displacement and the run, share of right answers and distance of "
                     "states; probes: see chain_probes.  smol: SmolLM2; see sinks, starts, real_probes.",
             "moves": MOVES, "layers": LOOKED, "runs": found}, command="python -m poslib.lab.patching_position", seeds=SEEDS)
     _put_into_figure()
