@@ -362,13 +362,29 @@ def starts(model, tokens, before=START):
 
 
 LOOKED = (0, 1, 2, 4, 8, 12, 16, 20, 24, 28, 30)       # layers whose stream is probed
+STRENGTHS = (0.1, 1.0, 10.0)            # of the ridge: 576 channels, and few windows
+STRENGTH = 1.0                          # the one for controls and tokens
 COMMON = 16                             # tokens to tell apart: the most frequent ones
 
 
 @torch.no_grad()
+def streams(model, tokens, layers):
+    """The stream before some layers, without the logits, which would take a gigabyte: {layer: (batch, length, width)}."""
+    found = {n: [] for n in layers}
+
+    def watch(layer, site, x):
+        if site == "stream" and layer in found:
+            found[layer].append(x)
+
+    for some in tokens.split(10):
+        model.read(some, look=watch)
+    return {n: torch.cat(x) for n, x in found.items()}
+
+
+@torch.no_grad()
 def real_probes(model, tokens):
-    """Place (from 8 on) and identity of the commonest tokens, read by linear maps; every second sequence for fitting."""
-    seen = record(model, tokens, sites="stream", layers=LOOKED)
+    """Place (from 8 on) and identity of the commonest tokens, read by linear maps; every third window is held out."""
+    seen = streams(model, tokens, LOOKED)
     place = torch.arange(8, tokens.shape[1]).repeat(len(tokens), 1)
     cut = tokens[:, 8:]
     kinds, counts = cut.unique(return_counts=True)
@@ -376,22 +392,25 @@ def real_probes(model, tokens):
     label = (cut[..., None] == common).float().argmax(-1)
     is_common = (cut[..., None] == common).any(-1)
     g = torch.Generator().manual_seed(811)
-    fit, held = slice(0, None, 2), slice(1, None, 2)
+    held = torch.arange(len(tokens)) % 3 == 2
+    fit = ~held
     mixed = place[fit].flatten()[torch.randperm(place[fit].numel(), generator=g)].view_as(place[fit])
     labels = label[fit][is_common[fit]]
     shuffled = labels[torch.randperm(len(labels), generator=g)]
     found = {"place": [], "shuffled": [], "token": [], "shuffled token": []}
     for n in LOOKED:
-        x = seen[n, "stream"][:, 8:]
-        found["place"].append(position_probe(x[fit], place[fit], x[held], place[held], strength=0.1).r2)
-        found["shuffled"].append(position_probe(x[fit], mixed, x[held], place[held], strength=0.1).r2)
+        x = seen[n][:, 8:]
+        for strength in STRENGTHS:
+            name = "place" if strength == STRENGTH else f"place, strength {strength:g}"
+            found.setdefault(name, []).append(position_probe(x[fit], place[fit], x[held], place[held], strength=strength).r2)
+        found["shuffled"].append(position_probe(x[fit], mixed, x[held], place[held], strength=STRENGTH).r2)
         a, b = x[fit][is_common[fit]], x[held][is_common[held]]
-        found["token"].append(identity_probe(a, labels, b, label[held][is_common[held]], strength=0.1))
-        found["shuffled token"].append(identity_probe(a, shuffled, b, label[held][is_common[held]], strength=0.1))
+        found["token"].append(identity_probe(a, labels, b, label[held][is_common[held]], strength=STRENGTH))
+        found["shuffled token"].append(identity_probe(a, shuffled, b, label[held][is_common[held]], strength=STRENGTH))
     return found | {"commonest": float((label[held][is_common[held]] == labels.bincount().argmax()).float().mean())}
 
 
-def windows(tokenizer, tokens=TOKENS, count=40):
+def windows(tokenizer, tokens=TOKENS, count=60):
     """Windows of text for the probes, (count, tokens): the same number from each of chapter 14's texts, side by side."""
     from pydoc_data.topics import topics
     texts = [Path(module.__file__).read_text("utf8") for module in real_model.PROGRAMS] + [topics[name] for name in real_model.TOPICS]
