@@ -484,6 +484,11 @@ def _rounded(x):
     return [_rounded(v) for v in x] if isinstance(x, (list, tuple)) else round(x, 4) if isinstance(x, float) else x
 
 
+def of(stored, name):
+    """The results of one experiment in all seeds: `of(stored, "copier/rotary")`."""
+    return [stored["runs"][f"{name}/{seed}"] for seed in SEEDS]
+
+
 SHOWN = ("stream", "stream, codes exchanged", "q", "turned q", "turned q, turned back", "ids")
 FIGURE = ("learned", "rotary", "t5")
 

@@ -29,7 +29,8 @@
       let x = code(site === 'ids' ? own : j);
       if (site === 'stream, codes exchanged') x = plus(plus(x, code(j), -1), code(PLACE), 1);
       const q = turn(x, -BACK);                          // there is no turning: "turned" is the same vector, and nothing turns it back
-      return ids.map((p) => size * dot(q, code(p)));
+      const patched = site === 'stream' ? j : own;        // the stream's patch gives its place another key, too
+      return ids.map((p, place) => size * dot(q, code(place === PLACE ? patched : p)));
     }
     const q = turn(ONE, -BACK);
     let turned = turn(q, site === 'turned q' || site === 'turned q, turned back' ? j : own);
