@@ -684,7 +684,7 @@ def test_patch_site_is_the_head_by_hand_and_shows_the_stored_answers(encoding, s
     np.testing.assert_allclose(got["scores"], wanted, atol=1e-9)
     weights = np.exp(wanted - wanted.max()) / np.exp(wanted - wanted.max()).sum()
     np.testing.assert_allclose(got["weights"], weights, atol=1e-9)
-    assert (got["own"], got["source"], got["looks"]) == (13, 13 + move, int(weights.argmax()))
+    assert (got["own"], got["source"]) == (13, 13 + move) and weights[got["looks"]] > weights.max() - 1e-9
     assert float(re.search(r"The built head puts (\d+) %", said)[1]) == pytest.approx(100 * weights[13], abs=0.51)
     stored = results.load("patching_position")
     seeds = patching_position.of(stored, f"copier/{encoding}")
