@@ -588,3 +588,36 @@ def wrong_probes():
 def test_likely_wrong_answers_about_the_probe_get_their_own_sentence(name, answer, sentence):
     told = check(f"real_model/{name}", answer)
     assert not told.accepted and sentence in told.message, told.message
+
+
+def wrong_patches():
+    """Likely wrong answers of chapter 16: exercise, answer, part of the sentence."""
+    def turned(x, angle, adjacent=False):
+        n = len(x) // 2
+        a, b = (x[::2], x[1::2]) if adjacent else (x[:n], x[n:])
+        z = (a + 1j * b) * np.exp(1j * angle)
+        return np.stack([z.real, z.imag], -1).ravel() if adjacent else np.r_[z.real, z.imag]
+
+    def centred(Pi, Pj):
+        return Pi - Pj - (Pi - Pj).mean()
+
+    return [
+        ("repaired", lambda x, i, j, w: x, "as it was"), ("repaired", lambda x, i, j, w: turned(x, (j - i) * w), "the wrong way"), ("repaired", lambda x, i, j, w: turned(x, i * w), "on top of j"),
+        ("repaired", lambda x, i, j, w: turned(x, -j * w), "leave it there"), ("repaired", lambda x, i, j, w: turned(x, (i - j) * w, adjacent=True), "next to each other"),
+        ("repaired", lambda x, i, j, w: x[:1], "shape (1,)"), ("repaired", lambda x, i, j, w: "q", "real numbers"), ("repaired", lambda x, i, j, w: 2 * x, "one number of length 1"),
+        ("place", lambda w, c=1.0: round(1 / w), "the number of keys"), ("place", lambda w, c=1.0: round(1 / w - 1, 6), "as if all lags"), ("place", lambda w, c=1.0: 1 / w - c, "the numerator of the own place is c as well"),
+        ("place", lambda w, c=1.0: None, "a whole number"), ("place", lambda w, c=1.0: -7, "the query stands at 0"),
+        ("verdict", lambda clean, shifted, alone, aligned, tol=0.03: "position", "as good as the clean one"), ("verdict", lambda clean, shifted, alone, aligned, tol=0.03: True, "give one of"),
+        ("verdict", lambda clean, shifted, alone, aligned, tol=0.03: "nothing" if clean <= shifted + tol else "content" if aligned <= shifted + tol else "source" if alone <= shifted + tol else "position", "before the aligned patch"),
+        ("verdict", lambda clean, shifted, alone, aligned, tol=0.03: next((n for n, x in (("nothing", clean), ("source", alone), ("content", aligned)) if x <= shifted + 0.03), "position"), "Do you use tol"),
+        ("query_at_i", lambda q, W, s, Pi, Pj, t: q + W @ (Pi - Pj), "the norm is left out"), ("query_at_i", lambda q, W, s, Pi, Pj, t: q + W @ centred(Pi, Pj), "both deviations"),
+        ("query_at_i", lambda q, W, s, Pi, Pj, t: (s * q + W @ (Pi - Pj)) / t, "takes the mean off"), ("query_at_i", lambda q, W, s, Pi, Pj, t: (s * q - W @ centred(Pi, Pj)) / t, "turned over"),
+        ("query_at_i", lambda q, W, s, Pi, Pj, t: (s * q + W @ centred(Pi, Pj)) / s, "the old deviation; e + Pi"), ("query_at_i", lambda q, W, s, Pi, Pj, t: q + W @ centred(Pi, Pj) / t, "multiply it by sigma"),
+        ("query_at_i", lambda q, W, s, Pi, Pj, t: q, "Begin with sigma"),
+    ]
+
+
+@pytest.mark.parametrize("name, answer, sentence", wrong_patches())
+def test_likely_wrong_answers_about_patches_get_their_own_sentence(name, answer, sentence):
+    told = check(f"patching_position/{name}", answer)
+    assert not told.accepted and sentence in told.message, told.message

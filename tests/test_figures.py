@@ -13,7 +13,7 @@ from conftest import SITE
 from poslib import absolute, cost, extension, relative, rotary
 from poslib.attention import attention, causal_mask, softmax
 from poslib.collisions import collision_counts, distance, merged_positions, nearest_lag, rounded
-from poslib.lab import atlas, bytes_and_flops, learned_positions, real_model, results
+from poslib.lab import atlas, bytes_and_flops, learned_positions, patching_position, real_model, results
 from poslib.lab.pretrained import MINILM, installed
 from poslib.rotary import rotate
 from poslib.teach import figure, figures
@@ -663,8 +663,42 @@ def test_gap_probe_shows_the_stored_losses(method, state):
         assert all(abs(float(x) - y) < 0.0051 for x, y in zip(numbers, (mean, low, high))) and numbers[3].strip() == verdict
 
 
+def patched_scores(encoding, site, move, place=16, back=3, pairs=8, gain=40):
+    """The figure's built head once more, with complex numbers."""
+    omega, j, ids = 100.0 ** (-np.arange(pairs) / pairs), place + move, np.arange(32)
+    code = lambda p: np.exp(1j * np.multiply.outer(p, omega))  # noqa: E731
+    ids = np.where(ids == place, j, ids) if site == "ids" else ids
+    asks = {"learned": j if site in ("stream", "q", "turned q", "turned q, turned back", "ids") else place,
+            "rotary": j if site in ("turned q", "ids") else place, "t5": j if site == "ids" else place}[encoding]
+    keys = np.where(np.arange(32) == place, j, ids) if encoding == "learned" and site == "stream" else ids
+    return gain / pairs * (code(asks - back) * code(keys).conj()).real.sum(-1)
+
+
+@pytest.mark.parametrize("move", [-8, -3, 0, 1, 3, 8])
+@pytest.mark.parametrize("site", patching_position.SHOWN)
+@pytest.mark.parametrize("encoding", patching_position.FIGURE)
+def test_patch_site_is_the_head_by_hand_and_shows_the_stored_answers(encoding, site, move):
+    state = {"encoding": encoding, "site": site, "move": move}
+    got, said = figure("patch-site", **state).compute(), figures.call("say", "patch-site", state)
+    wanted = patched_scores(encoding, site, move)
+    np.testing.assert_allclose(got["scores"], wanted, atol=1e-9)
+    weights = np.exp(wanted - wanted.max()) / np.exp(wanted - wanted.max()).sum()
+    np.testing.assert_allclose(got["weights"], weights, atol=1e-9)
+    assert (got["own"], got["source"]) == (13, 13 + move) and weights[got["looks"]] > weights.max() - 1e-9
+    assert float(re.search(r"The built head puts (\d+) %", said)[1]) == pytest.approx(100 * weights[13], abs=0.51)
+    stored = results.load("patching_position")
+    seeds = patching_position.of(stored, f"copier/{encoding}")
+    if move == 0 or site not in seeds[0]["query"]:
+        assert got["trained"] is None
+        return
+    right = np.array([one["query"][site][stored["moves"].index(move)] for one in seeds])
+    np.testing.assert_allclose(np.transpose([got["trained"]["own"], got["trained"]["source"]]), 100 * right, atol=0.51)
+    spans = [[int(x) for x in span if x] for span in re.findall(r"(\d+)(?: to (\d+))? % of the sequences|source’s in (\d+)(?: to (\d+))? %", said)]
+    assert [(s[0], s[-1]) for s in spans] == [(min(got["trained"][k]), max(got["trained"][k])) for k in ("own", "source")]
+
+
 def test_every_figure_of_the_book_is_tested_here():
-    assert set(figures_in_pages()) <= {"collisions", "frequency-ladder", "gap-probe", "learned-table", "loss-by-length", "order", "phase-wheel", "position-cost", "prefix", "relative-bias", "rope-pair", "rope-sign", "rotary-spectrum", "sinusoid-pair", "tile-walk"}, "write a test that compares the new figure's numbers with poslib"
+    assert set(figures_in_pages()) <= {"collisions", "frequency-ladder", "gap-probe", "learned-table", "loss-by-length", "order", "patch-site", "phase-wheel", "position-cost", "prefix", "relative-bias", "rope-pair", "rope-sign", "rotary-spectrum", "sinusoid-pair", "tile-walk"}, "write a test that compares the new figure's numbers with poslib"
     assert set(figures.kinds()) == set(figures_in_pages()), "a figure that no page shows"
 
 

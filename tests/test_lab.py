@@ -15,7 +15,7 @@ from poslib.absolute import frequencies, sinusoid
 from poslib.attention import split_heads
 from poslib.collisions import angle_error, kernel, rounded
 from poslib.lab import (atlas, bytes_and_flops, causal_mask, census, collisions, context_extension, extrapolation, learned_positions, llama, order_blindness,
-                        pretrained, real_model, relative_scores, results, rope_in_practice, sinusoids, tasks, traffic, weight_layout)
+                        patching_position, pretrained, real_model, relative_scores, results, rope_in_practice, sinusoids, tasks, traffic, weight_layout)
 from poslib.lab import frequencies as lab_frequencies
 from poslib.lab.encodings import ENCODINGS, Encoding
 from poslib.lab.model import Transformer
@@ -1224,3 +1224,31 @@ def smollm2_passages():
     assert list(texts) == stored["passages"]
     at = [2, 8]
     return llama.open_llama(), torch.stack([texts[stored["passages"][i]] for i in at]), at
+
+
+# ---- chapter 16 ------------------------------------------------------------------------------------
+
+def test_the_stored_patches_are_the_jobs_and_the_figure_holds_them():
+    stored = results.load("patching_position")
+    assert set(stored["runs"]) == set(patching_position.jobs()) | {"smol"}
+    assert stored["moves"] == list(patching_position.MOVES)
+    text = (Path(results.__file__).parents[2] / "teach" / "js" / "patch-site.js").read_text("utf8")
+    assert json.loads(re.search(r"^  const DATA = (.*);$", text, re.M)[1]) == json.loads(json.dumps(patching_position.figure_data()))
+
+
+def test_runs_of_a_chain_line_up():
+    """Ids further on move nothing for a relative encoding; other content does; a whole stream from elsewhere gives what the source gives."""
+    model = patching_position.chain("alibi", steps=1)[1]
+    tokens, alone, states = patching_position.runs(model, 4)
+    assert tokens.shape[1] == patching_position.READ and all(x.shape == states["own"].shape for x in states.values())
+    assert (states["own"] - states["ids"]).abs().max() < 1e-5 < 1e-3 < (states["own"] - states["other"]).abs().max()
+    found = patching_position.chain_sites(model, 4)
+    assert found["own"] == found["own, unpatched"] and found["own"][1] == 0 and found["ids"][1] < 1e-5 < found["other"][1]
+
+
+def test_varied_starts_put_random_tokens_in_front():
+    """Targets stay beside their tokens: each is the next token, wherever it counts."""
+    for seed in range(5):
+        tokens, targets = patching_position._repeated(torch.Generator().manual_seed(seed), varied=True)
+        counted = targets[:, :-1] != tasks.IGNORED
+        assert tokens.shape == targets.shape and counted.any() and (tokens[:, 1:] == targets[:, :-1])[counted].all()
