@@ -592,7 +592,8 @@ def test_stored_learned_positions_have_all_their_parts():
 # ---- encodings ------------------------------------------------------------------------------------
 
 RELATIVE = [m for m in ENCODINGS if m not in ("learned", "sinusoid")]
-SETTINGS = {"rotary": {"base": 100.0}, "alibi": {"slopes": (0.5, 0.125)}, "shaw": {"clip": 3, "std": 0.5}, "t5": {"std": 1.0}}
+SETTINGS = {"rotary": {"base": 100.0}, "alibi": {"slopes": (0.5, 0.125)}, "shaw": {"clip": 3, "std": 0.5}, "t5": {"std": 1.0},
+            "xpos": {"scale_base": 64}, "proportional": {"share": 0.4}}
 
 
 def decoder(method, **more):
@@ -621,9 +622,13 @@ def test_a_layer_is_what_its_formula_says(method):
     if method == "sinusoid":
         x = x + 0.5 * absolute.sinusoid(ids, 32)
     q, k, v = (split_heads(t, 2)[0] for t in block.qkv(block.norm1(x)).chunk(3, dim=-1))
-    if method == "rotary":
-        turn = torch.exp(1j * ids[:, None] * 100.0 ** (-torch.arange(8) / 8))
-        q, k = (torch.view_as_real(torch.complex(t[..., :8], t[..., 8:]) * turn).movedim(-1, -2).flatten(-2) for t in (q, k))
+    if method in ("rotary", "proportional", "xpos"):
+        omega = (100.0 if method == "rotary" else 10000.0) ** (-torch.arange(8, dtype=torch.float64) / 8)
+        omega = omega * (torch.arange(8) < 3) if method == "proportional" else omega
+        zeta = (torch.arange(8) / 8 + 0.4) / 1.4 if method == "xpos" else torch.ones(8)
+        turns = [torch.exp(1j * ids[:, None] * omega) * zeta.double() ** (way * ids[:, None] / 64) for way in (1, -1)]
+        q, k = (torch.view_as_real(torch.complex(t[..., :8], t[..., 8:]) * turn).movedim(-1, -2).flatten(-2)
+                for t, turn in zip((q, k), turns))
     out = torch.zeros_like(v)
     for h in range(2):
         for i in range(11):
