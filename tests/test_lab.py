@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from poslib import absolute, relative
+from poslib import absolute, cost, relative
 from poslib.absolute import frequencies, sinusoid
 from poslib.attention import split_heads
 from poslib.collisions import angle_error, kernel, rounded
-from poslib.lab import (atlas, bytes_and_flops, causal_mask, census, collisions, context_extension, extrapolation, learned_positions, llama, order_blindness,
-                        pretrained, real_model, relative_scores, results, rope_in_practice, sinusoids, tasks, traffic, weight_layout)
+from poslib.lab import (atlas, bytes_and_flops, causal_mask, census, choosing, collisions, context_extension, extrapolation, learned_positions, llama,
+                        order_blindness, pretrained, real_model, relative_scores, results, rope_in_practice, sinusoids, tasks, traffic, weight_layout)
 from poslib.lab import frequencies as lab_frequencies
 from poslib.lab.encodings import ENCODINGS, Encoding
 from poslib.lab.model import Transformer
@@ -1229,3 +1229,77 @@ def smollm2_passages():
     assert list(texts) == stored["passages"]
     at = [2, 8]
     return llama.open_llama(), torch.stack([texts[stored["passages"][i]] for i in at]), at
+
+
+# ---- chapter 17 -----------------------------------------------------------------------------------
+
+def test_the_first_step_with_enough_right_answers_is_counted():
+    assert atlas.steps_until([(20, 0.5), (40, 0.99), (60, 0.98), (80, 1.0)]) == 40
+    assert atlas.steps_until([(20, 0.5), (40, 0.9899)]) is None
+    seen = []
+    atlas.learn("previous", "rotary", {}, 0, steps=30, progress=False, seen=seen)
+    assert [step for step, _ in seen] == [20, 30] and all(0 <= share <= 1 for _, share in seen)
+
+
+def test_looking_on_does_not_change_what_is_learned():
+    one, two = (atlas.learn("previous", "t5", {}, 3, steps=21, progress=False, seen=seen) for seen in (None, []))
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters()))
+
+
+def test_xpos_is_for_decoders_alone():
+    with pytest.raises(ValueError, match="causal is False"):
+        Transformer(vocabulary=5, position="xpos")
+
+
+def test_stored_steps_to_one_back_follow_from_the_curves():
+    mine = [r for r in results.load("atlas")["runs"] if r["task"] == "previous"]
+    assert {r["method"] for r in mine} == set(atlas.METHODS) and len(mine) == 5 * len(atlas.METHODS)
+    for r in mine:
+        assert len(r["curve"]) == 20 and r["steps"] == atlas.steps_until([(20 * n, x) for n, x in enumerate(r["curve"], 1)])
+
+
+def test_census_of_layers_has_a_source_for_every_cell():
+    known, entries = choosing.layer_sources(), choosing.layers()
+    assert len(entries) >= 25 and len({e.name for e in entries}) == len(entries) and [e.year for e in entries] == sorted(e.year for e in entries)
+    for e in entries:
+        assert list(e.cells) == list(choosing.FIELDS) and 2017 <= e.year <= 2026
+        for field, cell in e.cells.items():
+            assert cell["value"] == getattr(e, field)
+            assert cell["value"] is None or (cell["source"] in known and len(cell["at"]) > 5), f"{e.name}, {field}"
+        assert e.window is None or e.window >= 0
+        assert all(x is None or x == "0" or re.fullmatch("[0-9]+ of [0-9]+", x) for x in (e.windowed, e.nope))
+        assert (e.window == 0) <= (e.windowed in (None, "0")) and (e.share is None or 0 < e.share <= 1)
+        assert e.position == "rotary" or (e.share is None), e.name
+
+
+def test_recommendations_follow_from_the_rules():
+    rule = choosing.Rule
+    given = [rule({"kind": "decoder"}, "shaw", "for", "a", "x"), rule({"lag": True}, "shaw", "out", "b", "x"), rule({}, "t5", "for", "c", "x"),
+             rule({"kind": "decoder", "lag": True}, "t5", "against", "d", "x"), rule({}, "alibi", "against", "e", "x")]
+    answers = {"kind": "decoder", "length": "loss", "kernel": "bias", "lag": False, "tune": False, "memory": False, "apart": False}
+    order = [m["method"] for m in choosing.recommend(given, **answers)]
+    assert order[:2] == ["shaw", "t5"] and order[-1] == "alibi"
+    order = [m["method"] for m in choosing.recommend(given, **{**answers, "lag": True})]
+    assert order[-1] == "shaw" and order[0] == "none", "ties in the order of METHODS"
+    with pytest.raises(ValueError, match="kind is 'both'"):
+        choosing.recommend(given, **{**answers, "kind": "both"})
+    rules = choosing.rules()
+    assert all(r.method in choosing.METHODS and r.side in ("for", "against", "out") for r in rules)
+    assert all(k in choosing.CONSTRAINTS and v in choosing.CONSTRAINTS[k] for r in rules for k, v in r.when.items())
+    for k, values in choosing.CONSTRAINTS.items():
+        assert any(k in r.when for r in rules), k
+
+
+def test_what_encodings_cost_is_what_poslib_says():
+    a = cost.Attention(heads=4, head_dim=16, queries=256)
+    n = {m: choosing.bytes_of(m, a) for m in atlas.METHODS}
+    assert n["none"] == 0 and n["t5"] == n["kerple"] == 4 * 256 * 4 and n["alibi"] == 16 and n["rotary"] == n["proportional"] == 256 * 16 * 4
+    assert n["xpos"] == 2 * n["rotary"] and n["learned"] == cost.absolute(a).bytes
+    with pytest.raises(ValueError, match="method is 'path'"):
+        choosing.bytes_of("path", a)
+
+
+def test_ratios_of_times_are_taken_round_by_round():
+    assert choosing.ratios({"none": [1.0, 2.0, 4.0], "t5": [2.0, 6.0, 16.0]})["t5"][1] == 3.0
+    stored = results.load("choosing")["step"]
+    assert list(stored) == list(atlas.METHODS) and stored["none"] == [1.0, 1.0, 1.0] and all(a <= b <= c for a, b, c in stored.values())
