@@ -778,7 +778,9 @@ def test_the_stored_atlas_is_what_this_code_makes():
     stored = results.load("atlas")
     assert stored["methods"] == json_like(atlas.METHODS) and stored["tasks"] == {name: t._asdict() for name, t in atlas.TASKS.items()}
     for r in stored["runs"]:
-        assert r["choice"] == atlas.best(stored["search"], r["task"], r["method"]) and r["seed"] in atlas.SEEDS
+        assert r["choice"] == atlas.setting(stored["search"], r["task"], r["method"]) and r["seed"] in atlas.SEEDS
+        if r["task"] == "previous":
+            continue
         names = ("tail", "tail_window") if r["task"] == "text" else ("right", "right_window")
         assert all(list(r[name]) == ["1", "2", "4", "8"] for name in names) and r[names[0]]["1"] == r[names[1]]["1"]
     assert len({(r["task"], r["method"], r["seed"]) for r in stored["runs"]}) == len(stored["runs"])
@@ -1255,7 +1257,7 @@ def test_stored_steps_to_one_back_follow_from_the_curves():
     mine = [r for r in results.load("atlas")["runs"] if r["task"] == "previous"]
     assert {r["method"] for r in mine} == set(atlas.METHODS) and len(mine) == 5 * len(atlas.METHODS)
     for r in mine:
-        assert len(r["curve"]) == 20 and r["steps"] == atlas.steps_until([(20 * n, x) for n, x in enumerate(r["curve"], 1)])
+        assert len(r["curve"]) == 10 and r["steps"] == atlas.steps_until([(20 * n, x) for n, x in enumerate(r["curve"], 1)])
 
 
 def test_census_of_layers_has_a_source_for_every_cell():
@@ -1274,15 +1276,15 @@ def test_census_of_layers_has_a_source_for_every_cell():
 
 def test_recommendations_follow_from_the_rules():
     rule = choosing.Rule
-    given = [rule({"kind": "decoder"}, "shaw", "for", "a", "x"), rule({"lag": True}, "shaw", "out", "b", "x"), rule({}, "t5", "for", "c", "x"),
-             rule({"kind": "decoder", "lag": True}, "t5", "against", "d", "x"), rule({}, "alibi", "against", "e", "x")]
-    answers = {"kind": "decoder", "length": "loss", "kernel": "bias", "lag": False, "tune": False, "memory": False, "apart": False}
+    given = [rule({"model": "decoder"}, "shaw", "for", "a", "x"), rule({"lag": True}, "shaw", "out", "b", "x"), rule({}, "t5", "for", "c", "x"),
+             rule({"model": "decoder", "lag": True}, "t5", "against", "d", "x"), rule({}, "alibi", "against", "e", "x")]
+    answers = {"model": "decoder", "length": "loss", "kernel": "bias", "lag": False, "tune": False, "memory": False, "apart": False}
     order = [m["method"] for m in choosing.recommend(given, **answers)]
     assert order[:2] == ["shaw", "t5"] and order[-1] == "alibi"
     order = [m["method"] for m in choosing.recommend(given, **{**answers, "lag": True})]
     assert order[-1] == "shaw" and order[0] == "none", "ties in the order of METHODS"
-    with pytest.raises(ValueError, match="kind is 'both'"):
-        choosing.recommend(given, **{**answers, "kind": "both"})
+    with pytest.raises(ValueError, match="model is 'both'"):
+        choosing.recommend(given, **{**answers, "model": "both"})
     rules = choosing.rules()
     assert all(r.method in choosing.METHODS and r.side in ("for", "against", "out") for r in rules)
     assert all(k in choosing.CONSTRAINTS and v in choosing.CONSTRAINTS[k] for r in rules for k, v in r.when.items())

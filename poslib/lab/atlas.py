@@ -10,7 +10,8 @@ Four tasks.  "text": byte-level language models read Python's own standard libra
 places back.  "needle": find the one token that is no filler.  "previous": say the token one place back; after how many steps
 it is right 99 times in a hundred, on data that is not trained on, is the result.  Models have two layers and two heads and are trained at one length.
 For each task every method gets the same search: four settings, two seeds, half the steps, judged at the trained length on
-data that is neither trained nor tested on.  Then five other seeds train in full with the best setting.
+data that is neither trained nor tested on.  Then five other seeds train in full with the best setting.  ("previous" takes the
+settings that "copy" found.)
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Task(NamedTuple):
 
 
 TASKS = {"text": Task(64, 64, 256, 16, 1000), "copy": Task(32, 32, 16, 32, 400), "needle": Task(64, 32, 33, 32, 400),
-         "previous": Task(32, 32, 16, 32, 400)}
+         "previous": Task(32, 32, 16, 32, 200)}
 FACTORS = (1, 2, 4, 8)          # lengths read, in units of the trained one
 TAIL = 32                       # last targets of a window of text, which all context lengths share
 EVERY, ENOUGH = 20, 0.99     # "previous": how often the share of right answers is asked for, and which ends the count
@@ -141,15 +142,17 @@ def right(task, model, window=None, count=256):
         more = {"lags": (max(first, 1), length - 1)} if task == "needle" else {}
         tokens, targets = draw(task, TESTED, count, length=length, **more)
         asked = targets != tasks.IGNORED
-        if task in ("copy", "previous"):
+        if task == "copy":
             asked[:, :first] = False
         found[f] = (logits(model, tokens, window).argmax(-1) == targets)[asked].double().mean().item()
     return found
 
 
 def measured(task, model):
-    """What is stored of a trained model, each also with every place seeing the trained length alone."""
+    """What is stored of a trained model, each also with every place seeing the trained length alone; of "previous" the curve is all."""
     window = TASKS[task].length
+    if task == "previous":
+        return {}
     if task == "text":
         return {"tail": read_text(model), "tail_window": read_text(model, window), "by_place": by_place(model)}
     return {"right": right(task, model), "right_window": right(task, model, window)}
@@ -181,6 +184,11 @@ def best(search, task, method):
         found = [r["loss"] for r in search if (r["task"], r["method"], r["choice"]) == (task, method, choice)]
         return sum(found) / len(found)
     return min(range(len(METHODS[method])), key=mean)
+
+
+def setting(search, task, method):
+    """Which setting the full runs have: the best of the task's own search; "previous" has that of "copy", the same task further apart."""
+    return best(search, "copy" if task == "previous" else task, method)
 
 
 def figure_runs():
@@ -224,7 +232,7 @@ def _missing(function, jobs, found, save, workers=None):
             found.append(r)
             save()
             print(f"{n}/{len(jobs)} {r['task']}, {r['method']}, setting {r['choice']}, seed {r['seed']}: "
-                  f"{r.get('loss', r.get('tail', r.get('right')))}", flush=True)
+                  f"{r.get('loss', r.get('tail', r.get('right', r.get('steps'))))}", flush=True)
 
 
 def main():
@@ -245,8 +253,8 @@ def main():
         results.store("atlas", {
             "what": "Four tasks, one training length each (poslib.lab.atlas). search: mean loss at that length of each method's settings. runs: the best "
                     "setting, five seeds. text: loss in nats a byte; tail, of the last 32 places of the same windows with 1, 2, 4, 8 times the trained "
-                    "context; by_place, at each place. copy, needle, previous: right, share of right answers in the newest part of 1, 2, 4, 8 times "
-                    "the trained length. previous: curve, that share at the trained length every 20 steps; steps, the first with 0.99. tail_window and right_window: every place sees the trained length alone.",
+                    "context; by_place, at each place. copy, needle: right, share of right answers in the newest part of 1, 2, 4, 8 times the trained "
+                    "length. previous: curve, share of right answers at the trained length every 20 steps; steps, the first with 0.99. tail_window and right_window: every place sees the trained length alone.",
             "tasks": {name: t._asdict() for name, t in TASKS.items()}, "methods": METHODS,
             "search": sorted(search, key=_key), "runs": sorted(runs, key=_key)}, command="python -m poslib.lab.atlas", seeds=SEEDS)
 
@@ -254,12 +262,16 @@ def main():
         return _put_into_figure()
     if not options.show:
         for task in options.task:
-            _missing(_search, [(task, m, c, s) for m in options.only for c in range(len(METHODS[m])) for s in SEARCH_SEEDS], search, save,
-                     options.workers)
-            _missing(_run, [(task, m, best(search, task, m), s) for m in options.only for s in SEEDS], runs, save, options.workers)
+            if task != "previous":
+                _missing(_search, [(task, m, c, s) for m in options.only for c in range(len(METHODS[m])) for s in SEARCH_SEEDS], search, save,
+                         options.workers)
+            _missing(_run, [(task, m, setting(search, task, m), s) for m in options.only for s in SEEDS], runs, save, options.workers)
     for task in options.task:
         for method in options.only:
-            mine = [r.get("tail") or r["right"] for r in runs if (r["task"], r["method"]) == (task, method)]
+            mine = [r.get("tail") or r.get("right") or r for r in runs if (r["task"], r["method"]) == (task, method)]
+            if task == "previous" and mine:
+                print(task, method.ljust(9), *(r["steps"] for r in mine))
+                continue
             print(task.ljust(7), method.ljust(9), *(f"{sum(r[str(f)] for r in mine) / len(mine):.3f}" for f in FACTORS) if mine else ["not run"])
 
 

@@ -142,7 +142,7 @@ def ratios(times):
 METHODS = {"none": "no positions", "learned": "learned table", "sinusoid": "sinusoids", "shaw": "Shaw", "t5": "T5 bias", "alibi": "ALiBi", "kerple": "KERPLE",
            "rotary": "RoPE", "proportional": "p-RoPE", "xpos": "xPos", "mixed": "RoPE windows, NoPE between"}
 CONSTRAINTS = {
-    "kind": {"decoder": "a decoder", "encoder": "an encoder"},
+    "model": {"decoder": "a decoder", "encoder": "an encoder"},
     "length": {"trained": "the trained length", "loss": "longer, near tokens matter", "fetch": "longer, far tokens matter"},
     "kernel": {"turn": "turned queries and keys", "bias": "a number added to scores"},
     "lag": {False: "", True: "an exact lag must be met"},
@@ -177,24 +177,24 @@ def rules():
     def add(side, methods, reason, source, **when):
         found.extend(Rule(when, m, side, reason, source) for m in methods.split())
 
-    add("for", "none", "the causal mask alone tells a decoder something of order", "chapter 2", kind="decoder")
-    add("out", "none", "without a mask and without positions all orders look alike", "chapter 1", kind="encoder")
-    add("out", "xpos", "its scores would grow toward later keys", "chapter 8", kind="encoder")
-    add("against", "alibi kerple", "the penalty is the same on both sides: no direction", "chapter 6", kind="encoder")
-    add("against", "mixed", "its layers without positions lean on the causal mask", "chapter 2", kind="encoder")
-    add("for", "shaw t5 rotary", "tells left from right as it stands", "chapter 6", kind="encoder")
+    add("for", "none", "the causal mask alone tells a decoder something of order", "chapter 2", model="decoder")
+    add("out", "none", "without a mask and without positions all orders look alike", "chapter 1", model="encoder")
+    add("out", "xpos", "its scores would grow toward later keys", "chapter 8", model="encoder")
+    add("against", "alibi kerple", "the penalty is the same on both sides: no direction", "chapter 6", model="encoder")
+    add("against", "mixed", "its layers without positions lean on the causal mask", "chapter 2", model="encoder")
+    add("for", "shaw t5 rotary", "tells left from right as it stands", "chapter 6", model="encoder")
     add("out", "learned", "there are no trained rows past the table", "chapter 3", length="loss")
     add("out", "learned", "there are no trained rows past the table", "chapter 3", length="fetch")
     add("for", "mixed", "turns no lag beyond the window, whatever the length", "this chapter", length="loss")
     add("for", "mixed", "layers without positions reach every key; no new phases", "this chapter", length="fetch")
     text, near = _measured("text", "tail"), _measured("text", "tail_window")
     needle, copy = _measured("needle", "right"), _measured("copy", "right")
-    best = sorted(text, key=lambda m: text[m][:, 0].mean())
+    best = sorted((m for m in text if len(text[m])), key=lambda m: text[m][:, 0].mean())
     for n, m in enumerate(best[:3], 1):
         add("for", m, f"atlas: number {n} of {len(best)} in loss at L, {text[m][:, 0].mean():.2f}", "atlas", length="trained")
     for m in best[-2:]:
         add("against", m, f"atlas: among the last two in loss at L, {text[m][:, 0].mean():.2f}", "atlas", length="trained")
-    for m in atlas.METHODS:
+    for m in best:
         rise = text[m][:, 3] - text[m][:, 0]
         if rise.max() < SMALL:
             add("for", m, f"atlas: loss at 8 L within {SMALL} of that at L, every seed", "atlas", length="loss")

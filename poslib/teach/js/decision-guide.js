@@ -24,7 +24,7 @@
   F.define('decision-guide', {
     title: 'A guide: what you need, and what speaks for and against each way to tell position',
     controls: [
-      { name: 'kind', label: 'the model is', type: 'choice', value: 'decoder', options: [['decoder', 'a decoder'], ['encoder', 'an encoder']] },
+      { name: 'model', label: 'the model is', type: 'choice', value: 'decoder', options: [['decoder', 'a decoder'], ['encoder', 'an encoder']] },
       { name: 'length', label: 'it will read', type: 'choice', value: 'trained', options: [['trained', 'the trained length'], ['loss', 'longer, near tokens matter'], ['fetch', 'longer, far tokens matter']] },
       { name: 'kernel', label: 'the kernel takes', type: 'choice', value: 'turn', options: [['turn', 'queries, keys, values'], ['bias', 'also a number a lag']] },
       { name: 'lag', label: 'an exact lag must be met', type: 'check', value: false },
