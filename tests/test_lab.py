@@ -785,7 +785,7 @@ def test_the_stored_atlas_is_what_this_code_makes():
         assert all(list(r[name]) == ["1", "2", "4", "8"] for name in names) and r[names[0]]["1"] == r[names[1]]["1"]
     assert len({(r["task"], r["method"], r["seed"]) for r in stored["runs"]}) == len(stored["runs"])
     t = atlas.TASKS["copy"]
-    sizes = {m: sum(p.numel() for p in Transformer(vocabulary=t.vocabulary, width=t.width, position=m, max_length=256, settings=atlas.METHODS[m][0].get("settings"))
+    sizes = {m: sum(p.numel() for p in Transformer(vocabulary=t.vocabulary, width=t.width, causal=True, position=m, max_length=256, settings=atlas.METHODS[m][0].get("settings"))
                     .parameters()) for m in atlas.METHODS}
     assert all(r["parameters"] == sizes[r["method"]] for r in stored["runs"] if r["task"] == "copy")
 
