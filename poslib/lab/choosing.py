@@ -150,6 +150,7 @@ CONSTRAINTS = {
     "memory": {False: "", True: "the cache must stay small"},
     "apart": {False: "", True: "position as a term of its own"},
 }
+CLOSE, BEHIND = 0.15, 0.2                               # nats a byte at L over the best
 SMALL, LARGE, FOUND, LOST = 0.05, 0.3, 0.99, 0.9        # nats a byte at 8 L over those at L; shares of right answers
 
 
@@ -189,11 +190,16 @@ def rules():
     add("for", "mixed", "layers without positions reach every key; no new phases", "this chapter", length="fetch")
     text, near = _measured("text", "tail"), _measured("text", "tail_window")
     needle, copy = _measured("needle", "right"), _measured("copy", "right")
-    best = sorted((m for m in text if len(text[m])), key=lambda m: text[m][:, 0].mean())
-    for n, m in enumerate(best[:3], 1):
-        add("for", m, f"atlas: number {n} of {len(best)} in loss at L, {text[m][:, 0].mean():.2f}", "atlas", length="trained")
-    for m in best[-2:]:
-        add("against", m, f"atlas: among the last two in loss at L, {text[m][:, 0].mean():.2f}", "atlas", length="trained")
+    best = [m for m in text if len(text[m])]
+    least = min(text[m][:, 0].mean() for m in best)
+    for m in best:
+        behind = text[m][:, 0].mean() - least
+        if behind < CLOSE:
+            add("for", m, f"atlas: loss at L within {CLOSE} of the best", "atlas")
+        elif behind > BEHIND:
+            add("against", m, f"atlas: loss at L is {behind:.2f} behind the best", "atlas")
+        if all(r["steps"] is None for r in results.load("atlas")["runs"] if (r["task"], r["method"]) == ("previous", m)):
+            add("against", m, "atlas: no seed learned one place back in 200 steps", "atlas", lag=True)
     for m in best:
         rise = text[m][:, 3] - text[m][:, 0]
         if rise.max() < SMALL:
