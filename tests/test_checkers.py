@@ -621,3 +621,60 @@ def wrong_patches():
 def test_likely_wrong_answers_about_patches_get_their_own_sentence(name, answer, sentence):
     told = check(f"patching_position/{name}", answer)
     assert not told.accepted and sentence in told.message, told.message
+
+
+# ---- chapter 17 -----------------------------------------------------------------------------------
+
+def wrong_choosing():
+    """Likely wrong answers of chapter 17, and what the checker must say."""
+    def audit(c, rope=0, used=True, own=True, listed=True):
+        n = c["num_hidden_layers"]
+        d = (c.get("head_dim") if own else None) or c["hidden_size"] // c["num_attention_heads"]
+        window = c.get("sliding_window") if c.get("use_sliding_window", True) or not used else None
+        kinds = c.get("layer_types") if listed else None
+        windowed = 0 if not window else kinds.count("sliding_attention") if kinds else n
+        return windowed, c.get("no_rope_layers", []).count(rope), int(d * c.get("partial_rotary_factor", 1))
+
+    def settled(x, y, edge_x, edge_y, mean=False, search=True, winner=False):
+        a, b = (np.mean, np.mean) if mean else (np.max, np.min)
+        if a(x) < b(y):
+            return "open" if search and (edge_x if winner else edge_y) else "first"
+        if a(y) < b(x):
+            return "open" if search and (edge_y if winner else edge_x) else "second"
+        return "open"
+
+    def chosen(rules, answers, some=False, out=True, minus=True):
+        score, gone = {}, set()
+        for when, m, side in rules:
+            hit = (any if some and when else all)(answers[k] == v for k, v in when.items())
+            score[m] = score.get(m, 0) + hit * {"for": 1, "against": -1 if minus else 0, "out": 0}[side]
+            gone |= {m} if hit and side == "out" and out else set()
+        left = {m: s for m, s in score.items() if m not in gone}
+        return {m for m in left if left[m] == max(left.values())}
+
+    def cache(layers, every, window, tokens, cut=True, swap=False, kept=False, whole=True):
+        full = layers // every if whole else layers / every
+        full = layers - full if swap else full
+        share = (full * tokens + (layers - full) * (min(window, tokens) if cut else window)) / (layers * tokens)
+        return share if kept else 1 - share
+
+    return [
+        ("audit", lambda c: audit(c, rope=1), "despite the name"), ("audit", lambda c: audit(c, used=False), "use_sliding_window is false"),
+        ("audit", lambda c: audit(c, own=False), "Where head_dim is given"), ("audit", lambda c: audit(c, listed=False), "lists each layer"),
+        ("audit", lambda c: (0, 0, c["head_dim"]), "which this configuration lacks"), ("audit", lambda c: 3, "three whole numbers"),
+        ("audit", lambda c: (0,) + audit(c)[1:], "all layers have it"),
+        ("settled", lambda x, y, a, b: settled(x, y, a, b, mean=True), "one seed of the second"), ("settled", lambda x, y, a, b: settled(x, y, a, b, search=False), "edge of its search"),
+        ("settled", lambda x, y, a, b: settled(x, y, a, b, winner=True), "edge of its search"), ("settled", lambda x, y, a, b: settled(y, x, b, a), "a small loss"), ("settled", lambda *x: True, "'first', 'second' or 'open'"),
+        ("settled", lambda x, y, a, b: "open" if a or b else settled(x, y, a, b), "only help it"),
+        ("chosen", lambda r, a: chosen(r, a, out=False), "out"), ("chosen", lambda r, a: chosen(r, a, some=True), "you choose"), ("chosen", lambda r, a: chosen(r, a, minus=False), "you choose"),
+        ("chosen", lambda r, a: sorted(chosen(r, a))[0], "a set of methods"), ("chosen", lambda r, a: sorted(chosen(r, a))[:1], "first are a, b"),
+        ("cache", lambda *x: cache(*x, cut=False), "longer than the text"), ("cache", lambda *x: cache(*x, swap=True), "the other 24 have windows"), ("cache", lambda *x: cache(*x, kept=True), "share which is kept"),
+        ("cache", lambda *x: cache(*x, whole=False), "no whole number"), ("cache", lambda n, e, w, t: 1 - 1 / e, "cache something, too"), ("cache", lambda n, e, w, t: 1 - min(w, t) / t, "every layer a window"),
+        ("cache", lambda *x: None, "it should be a number"),
+    ]
+
+
+@pytest.mark.parametrize("name, answer, said", wrong_choosing(), ids=lambda x: x if isinstance(x, str) else "")
+def test_wrong_answers_of_chapter_17_are_named(name, answer, said):
+    got = check(f"choosing/{name}", answer)
+    assert not got.accepted and said in got.message, got.message

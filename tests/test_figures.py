@@ -1,5 +1,6 @@
 """The figures: their numbers against poslib, and every way of using them."""
 
+import itertools
 import json
 import math
 import re
@@ -13,7 +14,7 @@ from conftest import SITE
 from poslib import absolute, cost, extension, relative, rotary
 from poslib.attention import attention, causal_mask, softmax
 from poslib.collisions import collision_counts, distance, merged_positions, nearest_lag, rounded
-from poslib.lab import atlas, bytes_and_flops, learned_positions, patching_position, real_model, results
+from poslib.lab import atlas, bytes_and_flops, choosing, learned_positions, patching_position, real_model, results
 from poslib.lab.pretrained import MINILM, installed
 from poslib.rotary import rotate
 from poslib.teach import figure, figures
@@ -406,6 +407,21 @@ def test_loss_by_length_shows_the_stored_losses(state):
         assert (f"In blocks {best['block']} reads better, sliding {best['sliding']} does." in said) == (best["block"] != best["sliding"])
 
 
+@pytest.mark.parametrize("look", ["first", "second", "rotary", "learned"])
+def test_decision_guide_ranks_as_the_rules_of_the_lab_do(look):
+    rules = choosing.rules()
+    for answers in itertools.islice(itertools.product(*choosing.CONSTRAINTS.values()), 0, None, 1 if look == "first" else 7):
+        state = dict(zip(choosing.CONSTRAINTS, answers))
+        got, right = figure("decision-guide", **state, look=look).compute(), choosing.recommend(rules, **state)
+        assert [m["method"] for m in got["list"]] == [m["method"] for m in right]
+        for mine, theirs in zip(got["list"], right):
+            assert all([(r["reason"], r["source"]) for r in mine[side]] == [(r.reason, r.source) for r in theirs[side]] for side in ("for", "against", "out"))
+        assert got["shown"] == {"first": right[0]["method"], "second": right[1]["method"]}.get(look, look)
+        said = figures.call("say", "decision-guide", {**state, "look": look})
+        assert f"Most speaks for {choosing.METHODS[right[0]['method']]}" in said
+        assert all((choosing.METHODS[m["method"]] in said.partition("Out: ")[2]) == bool(m["out"]) for m in right if m["method"] != "rotary")
+
+
 @pytest.mark.parametrize("state", [{}, {"content": "random", "lag": 0}, {"base": "500000", "content": "aimed", "lag": 777, "trained": "8192"}, {"width": "16", "base": "100", "lag": 4096}, {"content": "aimed", "lag": 8000},
                                    {"share": "0.5", "content": "random"}, {"share": "0.25", "width": "256", "base": "10000000", "trained": "131072"}, {"share": "0.75", "content": "aimed", "lag": 31}])
 def test_rotary_spectrum_computes_what_poslib_computes(state):
@@ -698,7 +714,7 @@ def test_patch_site_is_the_head_by_hand_and_shows_the_stored_answers(encoding, s
 
 
 def test_every_figure_of_the_book_is_tested_here():
-    assert set(figures_in_pages()) <= {"collisions", "frequency-ladder", "gap-probe", "learned-table", "loss-by-length", "order", "patch-site", "phase-wheel", "position-cost", "prefix", "relative-bias", "rope-pair", "rope-sign", "rotary-spectrum", "sinusoid-pair", "tile-walk"}, "write a test that compares the new figure's numbers with poslib"
+    assert set(figures_in_pages()) <= {"collisions", "decision-guide", "frequency-ladder", "gap-probe", "learned-table", "loss-by-length", "order", "patch-site", "phase-wheel", "position-cost", "prefix", "relative-bias", "rope-pair", "rope-sign", "rotary-spectrum", "sinusoid-pair", "tile-walk"}, "write a test that compares the new figure's numbers with poslib"
     assert set(figures.kinds()) == set(figures_in_pages()), "a figure that no page shows"
 
 

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from poslib import absolute, relative
+from poslib import absolute, cost, relative
 from poslib.absolute import frequencies, sinusoid
 from poslib.attention import split_heads
 from poslib.collisions import angle_error, kernel, rounded
-from poslib.lab import (atlas, bytes_and_flops, causal_mask, census, collisions, context_extension, extrapolation, learned_positions, llama, order_blindness,
-                        patching_position, pretrained, real_model, relative_scores, results, rope_in_practice, sinusoids, tasks, traffic, weight_layout)
+from poslib.lab import (atlas, bytes_and_flops, causal_mask, census, choosing, collisions, context_extension, extrapolation, learned_positions, llama,
+                        order_blindness, patching_position, pretrained, real_model, relative_scores, results, rope_in_practice, sinusoids, tasks,
+                        traffic, weight_layout)
 from poslib.lab import frequencies as lab_frequencies
 from poslib.lab.encodings import ENCODINGS, Encoding
 from poslib.lab.model import Transformer
@@ -592,7 +593,8 @@ def test_stored_learned_positions_have_all_their_parts():
 # ---- encodings ------------------------------------------------------------------------------------
 
 RELATIVE = [m for m in ENCODINGS if m not in ("learned", "sinusoid")]
-SETTINGS = {"rotary": {"base": 100.0}, "alibi": {"slopes": (0.5, 0.125)}, "shaw": {"clip": 3, "std": 0.5}, "t5": {"std": 1.0}}
+SETTINGS = {"rotary": {"base": 100.0}, "alibi": {"slopes": (0.5, 0.125)}, "shaw": {"clip": 3, "std": 0.5}, "t5": {"std": 1.0},
+            "xpos": {"scale_base": 64}, "proportional": {"share": 0.4}}
 
 
 def decoder(method, **more):
@@ -621,9 +623,13 @@ def test_a_layer_is_what_its_formula_says(method):
     if method == "sinusoid":
         x = x + 0.5 * absolute.sinusoid(ids, 32)
     q, k, v = (split_heads(t, 2)[0] for t in block.qkv(block.norm1(x)).chunk(3, dim=-1))
-    if method == "rotary":
-        turn = torch.exp(1j * ids[:, None] * 100.0 ** (-torch.arange(8) / 8))
-        q, k = (torch.view_as_real(torch.complex(t[..., :8], t[..., 8:]) * turn).movedim(-1, -2).flatten(-2) for t in (q, k))
+    if method in ("rotary", "proportional", "xpos"):
+        omega = (100.0 if method == "rotary" else 10000.0) ** (-torch.arange(8, dtype=torch.float64) / 8)
+        omega = omega * (torch.arange(8) < 3) if method == "proportional" else omega
+        zeta = (torch.arange(8) / 8 + 0.4) / 1.4 if method == "xpos" else torch.ones(8)
+        turns = [torch.exp(1j * ids[:, None] * omega) * zeta.double() ** (way * ids[:, None] / 64) for way in (1, -1)]
+        q, k = (torch.view_as_real(torch.complex(t[..., :8], t[..., 8:]) * turn).movedim(-1, -2).flatten(-2)
+                for t, turn in zip((q, k), turns))
     out = torch.zeros_like(v)
     for h in range(2):
         for i in range(11):
@@ -773,12 +779,14 @@ def test_the_stored_atlas_is_what_this_code_makes():
     stored = results.load("atlas")
     assert stored["methods"] == json_like(atlas.METHODS) and stored["tasks"] == {name: t._asdict() for name, t in atlas.TASKS.items()}
     for r in stored["runs"]:
-        assert r["choice"] == atlas.best(stored["search"], r["task"], r["method"]) and r["seed"] in atlas.SEEDS
+        assert r["choice"] == atlas.setting(stored["search"], r["task"], r["method"]) and r["seed"] in atlas.SEEDS
+        if r["task"] == "previous":
+            continue
         names = ("tail", "tail_window") if r["task"] == "text" else ("right", "right_window")
         assert all(list(r[name]) == ["1", "2", "4", "8"] for name in names) and r[names[0]]["1"] == r[names[1]]["1"]
     assert len({(r["task"], r["method"], r["seed"]) for r in stored["runs"]}) == len(stored["runs"])
     t = atlas.TASKS["copy"]
-    sizes = {m: sum(p.numel() for p in Transformer(vocabulary=t.vocabulary, width=t.width, position=m, max_length=256, settings=atlas.METHODS[m][0].get("settings"))
+    sizes = {m: sum(p.numel() for p in Transformer(vocabulary=t.vocabulary, width=t.width, causal=True, position=m, max_length=256, settings=atlas.METHODS[m][0].get("settings"))
                     .parameters()) for m in atlas.METHODS}
     assert all(r["parameters"] == sizes[r["method"]] for r in stored["runs"] if r["task"] == "copy")
 
@@ -1252,3 +1260,77 @@ def test_varied_starts_put_random_tokens_in_front():
         tokens, targets = patching_position._repeated(torch.Generator().manual_seed(seed), varied=True)
         counted = targets[:, :-1] != tasks.IGNORED
         assert tokens.shape == targets.shape and counted.any() and (tokens[:, 1:] == targets[:, :-1])[counted].all()
+
+
+# ---- chapter 17 -----------------------------------------------------------------------------------
+
+def test_the_first_step_with_enough_right_answers_is_counted():
+    assert atlas.steps_until([(20, 0.5), (40, 0.99), (60, 0.98), (80, 1.0)]) == 40
+    assert atlas.steps_until([(20, 0.5), (40, 0.9899)]) is None
+    seen = []
+    atlas.learn("previous", "rotary", {}, 0, steps=30, progress=False, seen=seen)
+    assert [step for step, _ in seen] == [20, 30] and all(0 <= share <= 1 for _, share in seen)
+
+
+def test_looking_on_does_not_change_what_is_learned():
+    one, two = (atlas.learn("previous", "t5", {}, 3, steps=21, progress=False, seen=seen) for seen in (None, []))
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters()))
+
+
+def test_xpos_is_for_decoders_alone():
+    with pytest.raises(ValueError, match="causal is False"):
+        Transformer(vocabulary=5, position="xpos")
+
+
+def test_stored_steps_to_one_back_follow_from_the_curves():
+    mine = [r for r in results.load("atlas")["runs"] if r["task"] == "previous"]
+    assert {r["method"] for r in mine} == set(atlas.METHODS) and len(mine) == 5 * len(atlas.METHODS)
+    for r in mine:
+        assert len(r["curve"]) == 10 and r["steps"] == atlas.steps_until([(20 * n, x) for n, x in enumerate(r["curve"], 1)])
+
+
+def test_census_of_layers_has_a_source_for_every_cell():
+    known, entries = choosing.layer_sources(), choosing.layers()
+    assert len(entries) >= 25 and len({e.name for e in entries}) == len(entries) and [e.year for e in entries] == sorted(e.year for e in entries)
+    for e in entries:
+        assert list(e.cells) == list(choosing.FIELDS) and 2017 <= e.year <= 2026
+        for field, cell in e.cells.items():
+            assert cell["value"] == getattr(e, field)
+            assert cell["value"] is None or (cell["source"] in known and len(cell["at"]) > 5), f"{e.name}, {field}"
+        assert e.window is None or e.window >= 0
+        assert all(x is None or x == "0" or re.fullmatch("[0-9]+ of [0-9]+", x) for x in (e.windowed, e.nope))
+        assert (e.window == 0) <= (e.windowed in (None, "0")) and (e.share is None or 0 < e.share <= 1)
+        assert e.position == "rotary" or (e.share is None), e.name
+
+
+def test_recommendations_follow_from_the_rules():
+    rule = choosing.Rule
+    given = [rule({"model": "decoder"}, "shaw", "for", "a", "x"), rule({"lag": True}, "shaw", "out", "b", "x"), rule({}, "t5", "for", "c", "x"),
+             rule({"model": "decoder", "lag": True}, "t5", "against", "d", "x"), rule({}, "alibi", "against", "e", "x")]
+    answers = {"model": "decoder", "length": "loss", "kernel": "bias", "lag": False, "tune": False, "memory": False, "apart": False}
+    order = [m["method"] for m in choosing.recommend(given, **answers)]
+    assert order[:2] == ["shaw", "t5"] and order[-1] == "alibi"
+    order = [m["method"] for m in choosing.recommend(given, **{**answers, "lag": True})]
+    assert order[-1] == "shaw" and order[0] == "none", "ties in the order of METHODS"
+    with pytest.raises(ValueError, match="model is 'both'"):
+        choosing.recommend(given, **{**answers, "model": "both"})
+    rules = choosing.rules()
+    assert all(r.method in choosing.METHODS and r.side in ("for", "against", "out") for r in rules)
+    assert all(k in choosing.CONSTRAINTS and v in choosing.CONSTRAINTS[k] for r in rules for k, v in r.when.items())
+    for k, values in choosing.CONSTRAINTS.items():
+        assert any(k in r.when for r in rules), k
+
+
+def test_what_encodings_cost_is_what_poslib_says():
+    a = cost.Attention(heads=4, head_dim=16, queries=256)
+    n = {m: choosing.bytes_of(m, a) for m in atlas.METHODS}
+    assert n["none"] == 0 and n["t5"] == n["kerple"] == 4 * 256 * 4 and n["alibi"] == 16 and n["rotary"] == n["proportional"] == 256 * 16 * 4
+    assert n["xpos"] == 2 * n["rotary"] and n["learned"] == cost.absolute(a).bytes
+    with pytest.raises(ValueError, match="method is 'path'"):
+        choosing.bytes_of("path", a)
+
+
+def test_ratios_of_times_are_taken_round_by_round():
+    assert choosing.ratios({"none": [1.0, 2.0, 4.0], "t5": [2.0, 6.0, 16.0]})["t5"][1] == 3.0
+    stored = results.load("choosing")["step"]
+    assert list(stored) == list(atlas.METHODS) and stored["none"] == [1.0, 1.0, 1.0] and all(a <= b <= c for a, b, c in stored.values())

@@ -86,6 +86,28 @@ class Rotary(Encoding):
         return None if self.shift is None else shifted_scores(q, k, self.shift, positions)
 
 
+class Proportional(Rotary):
+    """p-RoPE: of the whole head's frequencies the fastest share, the other pairs stand still."""
+
+    def __init__(self, *, width, heads, share=0.75, base=10000.0, **more):
+        super().__init__(width=width, heads=heads, base=base, **more)
+        self.frequencies = rotary.proportional_frequencies(width // heads, share, base)
+
+
+class Xpos(Rotary):
+    """Queries and keys turned, and scaled so that each pair's score falls with the lag; for decoders alone."""
+
+    def __init__(self, *, width, heads, causal=True, scale_base=512, **more):
+        if not causal:
+            raise ValueError("causal is False; allowed is True: the scores of xPos would grow toward later keys")
+        super().__init__(width=width, heads=heads, **more)
+        self.scale_base = scale_base
+
+    def turn(self, q, k, positions):
+        return tuple(rotary.xpos(x, positions, role=role, layout="half", frequencies=self.frequencies, scale_base=self.scale_base)
+                     for x, role in ((q, "query"), (k, "key")))
+
+
 def shifted_scores(q, k, shift, positions):
     """What turned queries and keys add to their scaled scores if pair k turns by shift[k, lag] further: Re z_k (exp(i shift) - 1) / sqrt(width).
 
@@ -173,7 +195,8 @@ class Kerple(Encoding):
         return relative.kerple_bias(positions, positions, r1, r2, kind="log", dtype=dtype)
 
 
-ENCODINGS = {"none": Encoding, "learned": Learned, "sinusoid": Sinusoid, "rotary": Rotary, "alibi": Alibi, "t5": T5, "shaw": Shaw, "kerple": Kerple}
+ENCODINGS = {"none": Encoding, "learned": Learned, "sinusoid": Sinusoid, "rotary": Rotary, "alibi": Alibi, "t5": T5, "shaw": Shaw, "kerple": Kerple,
+             "xpos": Xpos, "proportional": Proportional}
 
 
 def encoding(name, **settings):
