@@ -6,7 +6,7 @@
     {chapters}          what each page needs, minutes of reading and of exercises; with a drawing of what needs what
     {figures}           the figures that move, and where they are
     {exercises}         every exercise with minutes and difficulty
-    {course} HOURS      a table of lines `minutes | what | with what`, and their sum
+    {course} HOURS      lines `minutes | what | with what` as a table, and their sum
     {bibtex}            an entry for the book and for each page that says how to cite it
 
 What a page is made of (notebooks, _toc.yml, audit.yml, CITATION.cff, this file) is noted, so that Sphinx makes it again when that changes.
@@ -239,7 +239,7 @@ class ClaimsOfKind(List):
 
     def entry(self, page, claim):
         line = nodes.paragraph("", "", self.link(page, f"claim-{claim.name}", claim.statement), nodes.Text(" "),
-                               nodes.inline("", claim.bound, classes=["claim-bound"]))
+                               nodes.literal("", claim.bound, classes=["claim-bound"] + ["claim-short"] * (len(claim.bound) < 20)))
         if claim.kind == "proved":
             line += [nodes.Text(" · "), addnodes.pending_xref("", nodes.inline("", claim.source), refdomain="prf", reftype="ref",
                                                              reftarget=claim.source, refdoc=self.env.docname, refexplicit=False, refwarn=True)]
@@ -258,12 +258,14 @@ class Verdicts(List):
     made_of = ("book/audit.yml",)
 
     def make(self):
-        body = []
+        made = []
         for verdict, (label, meaning) in audit()[0].items():
             found = [f"{source}:{row['row']}" for source, row in rows() if row["verdict"] == verdict]
             links = [part for row in found for part in (self.link("audit", row_id(row), row), nodes.Text(" "))]
-            body.append([[nodes.strong("", label)], self.inline(meaning), [nodes.Text(str(len(found)))], links])
-        return [self.table(["verdict", "means", "rows", "which"], [15, 30, 5, 50], body)]
+            made.append(nodes.paragraph("", "", nodes.inline("", label, classes=["audit-verdict", f"audit-{verdict}"]), nodes.Text(" "),
+                                        *self.inline(meaning), nodes.Text(f" {len(found)} of {len(rows())} rows:")))
+            made.append(nodes.paragraph("", "", *links, classes=["audit-links"]))
+        return made
 
 
 class Audit(List):
@@ -307,13 +309,12 @@ class Chapters(List):
         body = []
         chosen = [p for p in pages() if CHAPTER.match(p)]
         for page in chosen:
-            before = [part for p in needs(page) for part in (self.link(p, "", name(p)), nodes.Text(", "))][:-1]
+            before = [part for p in needs(page) for part in (self.link(p, "", str(number(p) or "primer")), nodes.Text(", "))][:-1]
             minutes = sum(e.minutes for e in exercises(page))
-            body.append([[self.link(page, "", f"{number(page) or 'Primer'}"), nodes.Text(f" {title(page)}")] if number(page)
-                         else [self.link(page, "", title(page))],
+            body.append([[self.link(page, "", f"{number(page)} {title(page)}" if number(page) else title(page))],
                          [nodes.Text(str(reading_minutes(page)))], [nodes.Text(str(minutes))], before or [nodes.Text("–")]])
         return [nodes.raw("", drawing(chosen), format="html"),
-                self.table(["chapter", "read", "exercises", "needs"], [50, 10, 10, 30], body)]
+                self.table(["chapter", "read", "exercises", "needs"], [60, 10, 10, 20], body)]
 
 
 def drawing(chosen):
@@ -340,9 +341,9 @@ class Figures(List):
     made_of = tuple(str(p.relative_to(ROOT)) for p in sorted(figures.JS.glob("*.js")))
 
     def make(self):
-        body = [[[nodes.literal("", kind)], [nodes.Text(figure_title(kind))], [self.link(page, "", name(page))]]
+        body = [[[nodes.literal("", kind), nodes.Text(", "), self.link(page, "", name(page))], [nodes.Text(figure_title(kind))]]
                 for page in pages() for kind in shown_figures(page)]
-        return [self.table(["figure", "shows", "where"], [20, 60, 20], body)]
+        return [self.table(["figure", "shows"], [35, 65], body)]
 
 
 class Exercises(List):
@@ -366,9 +367,9 @@ class Course(List):
         total = sum(int(line[0]) for line in lines)
         if total != 60 * int(self.arguments[0]):
             log.warning("a course of %s hours lasts %d minutes", self.arguments[0], total, location=self.get_location(), type="course")
-        body = [[self.inline(part) for part in line] for line in lines]
-        body.append([[nodes.strong("", str(total))], [nodes.Text("minutes in all")], []])
-        return [self.table(["minutes", "what", "with what"], [10, 55, 35], body)]
+        body = [[[nodes.Text(minutes)], [*self.inline(what), nodes.Text("; "), *self.inline(how)]] for minutes, what, how in lines]
+        body.append([[nodes.strong("", str(total))], [nodes.Text("minutes in all")]])
+        return [self.table(["minutes", "what, with what"], [10, 90], body)]
 
 
 class Bibtex(List):
