@@ -26,6 +26,7 @@ PARTS = {
     "00-primer": ("Skip this page if you can answer these four questions", "You will be able to", "Prerequisites", "Time:", "Pause and think",
                   "## Exercises", "## What to remember", "## How to cite this page"),
     "A1-notation": ("Prerequisites", "trap", "## Mappings that come with their modules", "## How to cite this page"),
+    "A2-literature": ("Prerequisites", "## Papers", "## The second of the two texts", "## Code", "## How to cite this page"),
 }
 
 # Rows of the audit of the two source texts that each chapter must decide.
