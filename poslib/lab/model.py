@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from poslib.attention import attention, causal_mask, merge_heads, split_heads
+from poslib.attention import attention, causal_mask, merge_heads, scores, softmax, split_heads
 from poslib.lab._torch import torch
 from poslib.lab.encodings import encoding
 from poslib.positions import lags
@@ -23,13 +23,23 @@ class Block(nn.Module):
         self.out = nn.Linear(width, width, bias=False)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
-    def forward(self, x, mask, bias, encoding, positions, layer):
+    def forward(self, x, mask, bias, encoding, positions, layer, at=None, turn=None):
         q, k, v = (split_heads(t, self.heads) for t in self.qkv(self.norm1(x)).chunk(3, dim=-1))
-        q, k = encoding.turn(q, k, positions)
+        if at is not None:
+            q, k, v = at(layer, "q", q), at(layer, "k", k), at(layer, "v", v)
+        q, k = encoding.turn(q, k, positions) if turn is None else (turn(q, positions, layer, "q"), turn(k, positions, layer, "k"))
+        if at is not None:
+            q, k = at(layer, "turned_q", q), at(layer, "turned_k", k)
         own = encoding.scores(q, k, positions, layer)
-        heads, weights = attention(q, k, v, mask=mask, bias=bias if own is None else own if bias is None else bias + own)
+        bias = bias if own is None else own if bias is None else bias + own
+        if at is None:
+            heads, weights = attention(q, k, v, mask=mask, bias=bias)
+        else:       # the same, in steps
+            weights = at(layer, "weights", softmax(at(layer, "scores", scores(q, k, bias=bias)), mask))
+            heads = weights @ v
         more = encoding.mix(weights, positions, layer)
-        x = x + self.out(merge_heads(heads if more is None else heads + more))
+        heads = heads if more is None else heads + more
+        x = x + self.out(merge_heads(heads if at is None else at(layer, "heads", heads)))
         return x + self.mlp(self.norm2(x))
 
 
@@ -94,7 +104,7 @@ class Transformer(nn.Module):
         width = self.embedding.weight.shape[1]
         return self.positions.embed(self.embedding.weight.new_zeros(*positions.shape, width), positions)
 
-    def hidden(self, tokens, positions=None, *, window=None):
+    def hidden(self, tokens, positions=None, *, window=None, look=None, turn=None):
         """States after each layer, what enters the first one before them: layers + 1 tensors of (batch, length, width).
 
         Parameters
@@ -104,6 +114,15 @@ class Transformer(nn.Module):
             0, 1, 2, … unless given.
         window : int, optional
             A place sees no key that stands this many places before it, or more.
+        look : callable, optional
+            ``look(layer, site, x)`` is shown each tensor on its way, and may return another in its place.  Sites, as in
+            `poslib.lab.llama.Llama.read`: "stream" (batch, length, width), before each layer and, as layer `layers`, at the end; "q", "k" and
+            "v" (batch, heads, length, head width), as the layer makes them; "turned_q" and "turned_k", as they are scored; "scores" (batch,
+            heads, length, length), with all that the encoding adds, without mask; "weights"; "heads" (batch, heads, length, head width),
+            with what the encoding adds to them.  Numbers are the same, bit by bit, with and without.
+        turn : callable, optional
+            ``turn(x, positions, layer, which)`` with x queries and which "q", or keys and which "k", gives them turned, in place of the
+            encoding; the contract is that of `Llama.read`.
         """
         length = tokens.shape[-1]
         place = torch.arange(length, device=tokens.device)
@@ -114,11 +133,16 @@ class Transformer(nn.Module):
             near = lags(place, place) < window
             mask = near if mask is None else mask & near
         bias = self.positions.bias(positions, x.dtype)
-        states = [x]
+        if look is None:
+            at, more = (lambda layer, site, x: x), {} if turn is None else {"turn": turn}
+        else:
+            at = lambda layer, site, x: x if (new := look(layer, site, x)) is None else new
+            more = {"at": at, "turn": turn}
+        states = [at(0, "stream", x)]
         for layer, block in enumerate(self.blocks):
-            states.append(block(states[-1], mask, bias, self.positions, positions, layer))
+            states.append(at(layer + 1, "stream", block(states[-1], mask, bias, self.positions, positions, layer, **more)))
         return states
 
-    def forward(self, tokens, positions=None, *, window=None):
-        """Logits at every place, shape (batch, length, outputs)."""
-        return self.head(self.norm(self.hidden(tokens, positions, window=window)[-1]))
+    def forward(self, tokens, positions=None, **how):
+        """Logits at every place, shape (batch, length, outputs); arguments as for `hidden`."""
+        return self.head(self.norm(self.hidden(tokens, positions, **how)[-1]))

@@ -1,0 +1,689 @@
+"""Look into a small model or a Llama, change what is there, and take its scores apart.
+
+Everything works on `poslib.lab.model.Transformer` and on `poslib.lab.llama.Llama`, and nothing on a model is changed: a patch lives for one call,
+so that to unpatch is to call again without it.  Tensors have a layer and a site (`SITES`; see ``look`` of `Llama.read`).  Position ids are a site too,
+without a name of its own: they are the argument `positions`, one row for all texts or one for each; `placed` gives other ids to some layers, or to queries
+or keys alone.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from poslib import _arrays as arrays, rotary
+from poslib.attention import scores, split_heads
+from poslib.lab import encodings
+from poslib.lab._torch import torch
+from poslib.lab.llama import Llama, _normed
+from poslib.lab.model import Transformer
+
+__all__ = ["SITES", "Patch", "Placed", "PositionProbe", "Run", "Without", "family", "first_mass", "identity_probe", "induction_mass", "lag_mass", "moved",
+           "normed", "patched", "placed", "position_probe", "record", "ridge", "run", "stilled", "take", "terms", "zeroed"]
+
+SITES = ("stream", "q", "k", "v", "turned_q", "turned_k", "scores", "weights", "heads")
+PAIRED = ("scores", "weights")      # a query's place and a key's
+Tensor = torch.Tensor
+Model = Transformer | Llama
+Recorded = Mapping[tuple[int, str], Tensor]
+Places = int | Sequence[int] | Tensor | None
+
+
+class _Sizes(NamedTuple):
+    layers: int
+    heads: int
+    kv_heads: int
+    head_width: int
+
+
+def _sizes(model: Model) -> _Sizes:
+    if isinstance(model, Llama):
+        s = model.settings
+        return _Sizes(s.layers, s.heads, s.kv_heads, s.head_width)
+    if isinstance(model, Transformer):
+        heads = model.blocks[0].heads
+        return _Sizes(len(model.blocks), heads, heads, model.embedding.weight.shape[1] // heads)
+    raise TypeError(f"model is a {type(model).__name__}; allowed are a Transformer and a Llama of poslib.lab")
+
+
+# ---- record and patch ------------------------------------------------------------------------------
+
+class Patch(NamedTuple):
+    """Values that replace those of a run.
+
+    Parameters
+    ----------
+    layer : int
+        For "stream" the layer before which it stands; ``layers`` is the end.
+    site : str
+        One of `SITES`.  A patch of "q" is turned by the run it enters, one of "turned_q" has been turned already; "scores" are
+        replaced before the mask, which still hides what it hid.
+    value : tensor or float
+        (batch, places, width) of "stream"; (batch, heads, places, head width) of "q", "k", "v", "turned_q", "turned_k" and "heads"; (batch,
+        heads, places, keys) of "scores" and "weights"; or what broadcasts to it; of the model's dtype.
+    to : int, sequence of int, or integer tensor (places,) or (batch, places), optional
+        The places that are replaced, each once; those of the queries in "scores" and "weights".  All unless given.
+    heads : int or sequence of int, optional
+        All unless given.  Of "k", "v" and "turned_k" a Llama has its kv heads.
+    keys : as `to`, optional
+        The keys' places, in "scores" and "weights".
+    """
+
+    layer: int
+    site: str
+    value: Tensor | float
+    to: Places = None
+    heads: int | Sequence[int] | None = None
+    keys: Places = None
+
+
+class Run(NamedTuple):
+    """Logits (batch, length, outputs), and what was recorded: a dict from (layer, site) to tensors."""
+
+    logits: Tensor
+    recorded: dict[tuple[int, str], Tensor]
+
+
+@torch.no_grad()
+def run(model: Model, tokens: Tensor, positions: Tensor | None = None, *, patches: Iterable[Patch] = (), sites: str | Iterable[str] = (),
+        layers: int | Iterable[int] | None = None, **how) -> Run:
+    """Read tokens with some values replaced, and keep what is asked for.
+
+    Parameters
+    ----------
+    model : Transformer or Llama
+    tokens : integer tensor, shape (batch, length)
+    positions : integer tensor, shape (length,) or (batch, length), optional
+        Position ids.
+    patches : iterable of Patch
+        Done in their order, each where its site is reached; what comes later is computed from them.
+    sites : str or iterable of str
+        What to record: of `SITES`, as the run goes on with it, patches and all.
+    layers : int or iterable of int, optional
+        All unless given; the number of layers itself stands for the last "stream".
+    **how
+        Further arguments of `Llama.read` (turn, texts, mask, cache) or of `Transformer.hidden` (turn, window).
+
+    Returns
+    -------
+    Run
+        Recorded tensors are detached copies.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, its value, and what is allowed.
+
+    Notes
+    -----
+    A Llama that is looked into computes attention in steps, and its last digits differ from those of a plain call: compare patched runs
+    with runs of this function.  A Transformer has the same bits.
+    """
+    size = _sizes(model)
+    patches = tuple(patches)
+    if "look" in how:
+        raise ValueError("look is given; allowed are patches and sites")
+    for patch in patches:
+        _known(patch.site, patch.layer, size)
+    sites = (sites,) if isinstance(sites, str) else tuple(sites)
+    for site in sites:
+        _known(site, 0, size)
+    layers = range(size.layers + 1) if layers is None else (layers,) if isinstance(layers, int) else tuple(layers)
+    for layer in layers:
+        _known("stream", layer, size)
+    recorded: dict[tuple[int, str], Tensor] = {}
+
+    def look(layer: int, site: str, x: Tensor) -> Tensor:
+        for patch in patches:
+            if (patch.layer, patch.site) == (layer, site):
+                x = _replaced(x, patch)
+        if site in sites and layer in layers:
+            recorded[layer, site] = x.detach().clone()
+        return x
+
+    return Run(model(tokens, positions, look=look, **how), recorded)
+
+
+def record(model: Model, tokens: Tensor, positions: Tensor | None = None, *, sites: str | Iterable[str], layers: int | Iterable[int] | None = None,
+           **how) -> dict[tuple[int, str], Tensor]:
+    """What a run has at some sites: a dict from (layer, site) to tensors; arguments as for `run`."""
+    return run(model, tokens, positions, sites=sites, layers=layers, **how).recorded
+
+
+def patched(model: Model, tokens: Tensor, patches: Iterable[Patch], positions: Tensor | None = None, **how) -> Tensor:
+    """Logits of a run with some values replaced; arguments as for `run`."""
+    return run(model, tokens, positions, patches=patches, **how).logits
+
+
+def take(recorded: Recorded, layer: int, site: str, *, to: Places = None, source: Places = None, heads: int | Sequence[int] | None = None,
+         keys: Places = None, source_keys: Places = None) -> Patch:
+    """A patch with values of a recorded run.
+
+    Parameters
+    ----------
+    recorded : mapping
+        Of `record`.
+    layer, site
+        Which of its tensors.
+    to, heads, keys
+        As in `Patch`.
+    source, source_keys : as `to`, optional
+        Places of the recorded run whose values go to the places `to`, and `keys`, in their order.  Unless given they are the same (an aligned patch);
+        otherwise it is a shifted one.
+
+    Returns
+    -------
+    Patch
+    """
+    if (layer, site) not in recorded:
+        raise ValueError(f"recorded has no ({layer!r}, {site!r}); it has {', '.join(map(str, recorded)) or 'nothing'}")
+    x = recorded[layer, site]
+    if to is None and source is not None or keys is None and source_keys is not None:
+        raise ValueError("source is given without to; allowed are both, or to alone")
+    where = _where(x, site, to if source is None else source, heads, keys if source_keys is None else source_keys, names=("source", "source_keys"))
+    for name, a, b in (("source", source, to), ("source_keys", source_keys, keys)):
+        if a is not None and _count(a) != _count(b):
+            raise ValueError(f"{name} has {_count(a)} places for {_count(b)}; allowed are as many")
+    return Patch(layer, site, x[where], to, heads, keys)
+
+
+def moved(model: Model, patch: Patch, by: int | Tensor) -> Patch:
+    """A patch of turned queries or keys, turned on by `by` positions (one for all places, or one for each): R(by), the repair of a shifted patch.
+
+    With ``by = to - source`` what is patched is turned as its new place would have turned it.
+    """
+    if patch.site not in ("turned_q", "turned_k"):
+        raise ValueError(f"patch is of {patch.site!r}; allowed are 'turned_q' and 'turned_k'")
+    by = torch.as_tensor(by, dtype=torch.int64).expand(patch.value.shape[-2])
+    return patch._replace(value=rotary.rotate(patch.value, by, **_rotary(model)))
+
+
+def _known(site, layer, size):
+    if site not in SITES:
+        raise ValueError(f"site is {site!r}; allowed are {', '.join(SITES)}")
+    most = size.layers - (site != "stream")
+    if isinstance(layer, bool) or not isinstance(layer, numbers.Integral) or not 0 <= layer <= most:
+        raise ValueError(f"layer is {layer!r}; allowed are 0 to {most} for {site!r}")
+
+
+def _count(places):
+    return 1 if isinstance(places, numbers.Integral) else torch.as_tensor(places).shape[-1]
+
+
+def _chosen(name, chosen, count):
+    """Numbers 0 to count - 1, each at most once: a tensor (1 or batch, chosen)."""
+    if chosen is None:
+        return torch.arange(count)[None]
+    found = torch.as_tensor(chosen)
+    if found.is_floating_point() or found.dtype == torch.bool or found.ndim > 2:
+        raise TypeError(f"{name} is {chosen!r}; allowed are whole numbers, (n,) or (batch, n)")
+    found = found.long().reshape(1, -1) if found.ndim < 2 else found.long()
+    if found.numel() and not 0 <= int(found.min()) <= int(found.max()) < count:
+        raise ValueError(f"{name} holds {int(found.min()) if found.min() < 0 else int(found.max())}; allowed are 0 to {count - 1}")
+    return found
+
+
+def _where(x, site, to, heads, keys, names=("to", "keys")):
+    """Indices that choose places, heads and keys of a site's tensor."""
+    batch = torch.arange(x.shape[0])
+    rows = _chosen(names[0], to, x.shape[1 if site == "stream" else 2])
+    for name, chosen in ((names[0], rows),):
+        if chosen.shape[0] not in (1, x.shape[0]):
+            raise ValueError(f"{name} has {chosen.shape[0]} rows; allowed is one for each of {x.shape[0]} texts")
+    if site not in PAIRED and keys is not None:
+        raise ValueError(f"keys is {keys!r} for {site!r}; allowed is None: only {' and '.join(PAIRED)} have keys")
+    if site == "stream":
+        if heads is not None:
+            raise ValueError(f"heads is {heads!r} for 'stream'; allowed is None")
+        return batch[:, None], rows
+    heads = _chosen("heads", heads, x.shape[1])[0]
+    if site not in PAIRED:
+        return batch[:, None, None], heads[None, :, None], rows[:, None]
+    return batch[:, None, None, None], heads[None, :, None, None], rows[:, None, :, None], _chosen(names[1], keys, x.shape[3])[:, None, None]
+
+
+def _replaced(x, patch):
+    where = _where(x, patch.site, patch.to, patch.heads, patch.keys)
+    for name, chosen in (("to", where[-2] if patch.site in PAIRED else where[-1]), ("heads", where[1] if patch.site != "stream" else None)):
+        if chosen is not None and any(len(set(row)) < len(row) for row in chosen.reshape(chosen.shape[0], -1).tolist()):
+            raise ValueError(f"{name} is {getattr(patch, name)!r}; allowed is each once")
+    value = patch.value
+    if isinstance(value, numbers.Real):
+        value = torch.tensor(float(value), dtype=x.dtype)
+    if not isinstance(value, Tensor) or value.dtype != x.dtype:
+        raise TypeError(f"value is {f'a tensor of {value.dtype}' if isinstance(value, Tensor) else f'a {type(value).__name__}'}; allowed are a number and a tensor of {x.dtype}")
+    new = x.clone()
+    arrays.fits("value", value.shape, x[where].shape)
+    new[where] = value
+    return new
+
+
+# ---- turns -----------------------------------------------------------------------------------------
+
+Turn = Callable[[Tensor, Tensor, int, str], Tensor]
+
+
+class _Encoded(NamedTuple):
+    """The turn of an encoding of `poslib.lab.encodings`, in the form that `Llama.read` has it."""
+
+    encoding: encodings.Encoding
+
+    def __call__(self, x, positions, layer, which):
+        return self.encoding.turn(x, x, positions)[which == "k"]
+
+
+def _rotary(model):
+    """Layout and frequencies, as `poslib.rotary.rotate` takes them."""
+    _sizes(model)
+    if isinstance(model, Llama):
+        return {"layout": model.turn.layout, "base": model.turn.base, "frequencies": model.turn.frequencies}
+    if not isinstance(model.positions, encodings.Rotary):
+        raise ValueError(f"model has the encoding {type(model.positions).__name__}; allowed is Rotary, which turns")
+    if model.positions.shift is not None:
+        raise ValueError("model has a shift, which no turn of queries and keys has; allowed is None")
+    return {"layout": "half", "frequencies": model.positions.frequencies}
+
+
+def _turn(model, turn=None):
+    return turn if turn is not None else model.turn if isinstance(model, Llama) else _Encoded(model.positions)
+
+
+class Placed(NamedTuple):
+    """A `turn` that gives other position ids to some layers, or to queries or keys alone; see `placed`."""
+
+    turn: Turn
+    positions: Tensor
+    layers: tuple[int, ...] | None
+    which: str
+
+    def __call__(self, x: Tensor, positions: Tensor, layer: int, which: str) -> Tensor:
+        here = which in self.which and (self.layers is None or layer in self.layers)
+        return self.turn(x, self.positions if here else positions, layer, which)
+
+
+def placed(model: Model, positions: Tensor, *, layer: int | Sequence[int] | None = None, which: str = "qk", turn: Turn | None = None) -> Placed:
+    """A `turn` with other position ids: a patch of them that one layer sees, or its queries or keys alone.
+
+    Parameters
+    ----------
+    model : Transformer or Llama
+        With rotary positions.
+    positions : integer tensor, shape (length,) or (batch, length)
+    layer : int or sequence of int, optional
+        All unless given.
+    which : {"qk", "q", "k"}
+    turn : callable, optional
+        What turns; the model's own unless given.
+
+    Returns
+    -------
+    Placed
+        For the argument `turn` of `run`.
+    """
+    _rotary(model)
+    if which not in ("qk", "q", "k"):
+        raise ValueError(f"which is {which!r}; allowed are 'qk', 'q' and 'k'")
+    return Placed(_turn(model, turn), positions, _layers(layer, _sizes(model)), which)
+
+
+class Without(NamedTuple):
+    """A `turn` in which some pairs of some heads are still, or zero; see `stilled` and `zeroed`."""
+
+    turn: Turn
+    layers: tuple[int, ...] | None
+    hit: Tensor
+    zero: bool
+
+    def __call__(self, x: Tensor, positions: Tensor, layer: int, which: str) -> Tensor:
+        turned = self.turn(x, positions, layer, which)
+        if self.layers is not None and layer not in self.layers or self.zero and which == "k":
+            return turned
+        if self.zero:
+            return turned.masked_fill(self.hit[:, None], 0)
+        still = self.turn(x, torch.zeros_like(positions), layer, which)
+        hit = self.hit.unflatten(0, (turned.shape[1], -1))          # the query heads that read each key
+        if (hit == hit[:, :1]).all():
+            hit = hit[:, 0]
+        else:
+            turned, still = (t.repeat_interleave(hit.shape[1], 1) for t in (turned, still))
+            hit = hit.flatten(0, 1)
+        return torch.where(hit[:, None], still, turned)
+
+
+def stilled(model: Model, pairs: int | Sequence[int], *, layer: int | Sequence[int] | None = None, heads: int | Sequence[int] | None = None,
+            turn: Turn | None = None) -> Without:
+    """A `turn` in which some pairs of channels do not turn: queries and keys have them as at position 0.
+
+    Parameters
+    ----------
+    model : Transformer or Llama
+        With rotary positions.
+    pairs : int or sequence of int
+        From the fastest, 0, to head width/2 - 1.
+    layer : int or sequence of int, optional
+        All unless given.
+    heads : int or sequence of int, optional
+        Query heads; all unless given.  The others of a group keep their keys turned: a Llama is then given keys for each query head.
+    turn : callable, optional
+        What turns the rest; the model's own unless given.
+
+    Returns
+    -------
+    Without
+        For the argument `turn` of `run` and of the models.
+    """
+    return _without(model, pairs, layer, heads, turn, zero=False)
+
+
+def zeroed(model: Model, pairs: int | Sequence[int], *, layer: int | Sequence[int] | None = None, heads: int | Sequence[int] | None = None,
+           turn: Turn | None = None) -> Without:
+    """A `turn` in which some pairs of channels add nothing to the scores: queries have zeros there.  Arguments as for `stilled`."""
+    return _without(model, pairs, layer, heads, turn, zero=True)
+
+
+def _without(model, pairs, layer, heads, turn, *, zero):
+    size, channels = _sizes(model), _channels(model, pairs)
+    hit = torch.zeros(size.heads, size.head_width, dtype=torch.bool)
+    hit[_chosen("heads", heads, size.heads)[0][:, None], channels] = True
+    return Without(_turn(model, turn), _layers(layer, size), hit, zero)
+
+
+def _layers(layer, size):
+    return None if layer is None else tuple(_chosen("layer", layer, size.layers)[0].tolist())
+
+
+def _channels(model, pairs):
+    """The channels of some pairs of a head."""
+    layout, count = _rotary(model)["layout"], _sizes(model).head_width // 2
+    pairs = _chosen("pairs", pairs, count)[0]
+    return torch.cat([pairs, pairs + count] if layout == "half" else [2 * pairs, 2 * pairs + 1])
+
+
+# ---- scores taken apart ----------------------------------------------------------------------------
+
+@torch.no_grad()
+def terms(model: Model, tokens: Tensor, layer: int, head: int | None = None, positions: Tensor | None = None, **how) -> dict[str, Tensor]:
+    """The scaled scores of a layer, before the mask, as a sum of terms with names.
+
+    Parameters
+    ----------
+    model : Transformer or Llama
+    tokens : integer tensor, shape (batch, length)
+    layer : int
+    head : int, optional
+        A query head; all unless given.
+    positions : integer tensor, optional
+    **how
+        As for `run`.
+
+    Returns
+    -------
+    dict from names to tensors, shape (batch, heads, length, length), or (batch, length, length) for one head
+        They add up to what `record` has as "scores".
+
+        - Rotary: "pair 0", "pair 1", …, what each pair of channels adds ("shift", too, if the encoding has one).
+        - ALiBi, T5 and KERPLE: "content", queries times keys, and "position", the bias.
+        - Shaw: "content", and "query-position", queries times the vectors of lags.
+        - Learned and sinusoidal tables, at layer 0 alone: "content-content", "content-position", "position-content" and "position-position", the query's part
+          first.
+        - No encoding: "content".
+
+    Notes
+    -----
+    Queries and keys are linear in the normed state, but LayerNorm is not linear in token plus position: its deviation depends on both.  Here
+    the deviation of each place is frozen to that of the run (epsilon inside); the mean is subtracted from both parts, and the gain multiplies both.
+    LayerNorm's bias, which belongs to neither, counts as content; so "position-position" is not what a run without tokens would have.  Behind layer 0 the stream holds
+    what attention and MLPs made of both, and no such split exists; asking for one is an error.
+    """
+    size = _sizes(model)
+    _known("scores", layer, size)
+    found = record(model, tokens, positions, sites=("stream", "q", "k", "turned_q", "turned_k"), layers=layer, **how)
+    q, k = (found[layer, f"turned_{name}"] for name in "qk")
+    parts: dict[str, Tensor] = {}
+    if isinstance(model, Llama):
+        parts = _pairs(model, q, k)
+    else:
+        encoding = model.positions
+        place = torch.arange(tokens.shape[-1]) if positions is None else positions
+        if isinstance(encoding, encodings.Rotary):
+            parts = _pairs(model, q, k)
+            own = "shift"
+        elif isinstance(encoding, (encodings.Learned, encodings.Sinusoid)):
+            parts, own = _absolute(model, tokens, place, layer, found[0, "stream"] if layer == 0 else None), "query-position"
+        else:
+            parts, own = {"content": scores(q, k)}, "query-position"
+        for name, extra in (("position", encoding.bias(place, q.dtype)), (own, encoding.scores(q, k, place, layer))):
+            if extra is not None:
+                parts[name] = extra.expand(q.shape[0], -1, -1, -1).detach().clone()
+    if head is None:
+        return parts
+    head = int(_chosen("head", head, size.heads)[0])
+    return {name: x[:, head] for name, x in parts.items()}
+
+
+def _pairs(model, q, k):
+    """What each pair of channels of turned queries and keys adds to the scaled scores."""
+    width = q.shape[-1]
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+    layout = model.turn.layout if isinstance(model, Llama) else "half"
+    split = (lambda x: x.unflatten(-1, (2, -1)).transpose(-1, -2)) if layout == "half" else (lambda x: x.unflatten(-1, (-1, 2)))
+    q, k = split(q), split(k)
+    return {f"pair {n}": q[..., n, :] @ k[..., n, :].mT / math.sqrt(width) for n in range(width // 2)}
+
+
+def _absolute(model, tokens, positions, layer, x):
+    """Content and position of queries times those of keys, at layer 0."""
+    if layer:
+        raise ValueError(f"layer is {layer}; allowed is 0 for {type(model.positions).__name__}, whose vectors are mixed with the tokens' behind it")
+    block = model.blocks[0]
+    norm = block.norm1
+    deviation = (x.var(-1, correction=0, keepdim=True) + norm.eps).sqrt()
+    token, code = model.embedding(tokens), model.code(positions).expand_as(x)
+    parts = {name: (y - y.mean(-1, keepdim=True)) / deviation * norm.weight for name, y in (("content", token), ("position", code))}
+    parts["content"] = parts["content"] + norm.bias
+    made = {name: [split_heads(t, block.heads) for t in block.qkv(y).chunk(3, -1)[:2]] for name, y in parts.items()}
+    return {f"{a}-{b}": scores(made[a][0], made[b][1]) for a in made for b in made}
+
+
+@torch.no_grad()
+def normed(model: Model, layer: int, stream: Tensor) -> Tensor:
+    """What a layer's queries, keys and values are made of: the stream (..., width), normed."""
+    _known("q", layer, _sizes(model))
+    if isinstance(model, Llama):
+        return _normed(stream, model.weights[f"{layer}.attention_norm"], model.settings.epsilon)
+    return model.blocks[layer].norm1(stream)
+
+
+@torch.no_grad()
+def family(model: Model, layer: int, head: int, lag: int | Sequence[int] | Tensor, *, pairs: int | Sequence[int] | None = None,
+           turn: Turn | None = None) -> Tensor:
+    """The matrix of a head's scores at a lag: M(lag) = W_Qᵀ R(-lag) W_K / sqrt(head width).
+
+    With x_i and x_j the `normed` states of a query at position i and a key at j, the scaled score is x_iᵀ M(i - j) x_j: a family of bilinear forms, one
+    for each lag, where a head without rotation has a single one.
+
+    Parameters
+    ----------
+    model : Transformer or Llama
+        With rotary positions.
+    layer, head : int
+        A query head; a Llama's reads the key head of its group.
+    lag : int, sequence of int, or integer tensor
+        i - j: positive where the key came first.
+    pairs : int or sequence of int, optional
+        Only what these pairs of channels add; the sum over all single pairs is the whole.
+    turn : callable, optional
+        Such as `stilled` makes, in place of the model's own.
+
+    Returns
+    -------
+    float64 tensor, shape (width, width), or (…, width, width) for lags of shape (…)
+    """
+    size = _sizes(model)
+    _known("q", layer, size)
+    head = int(_chosen("head", head, size.heads)[0])
+    channels = _channels(model, pairs)
+    if isinstance(model, Llama):
+        q, k = (model.weights[f"{layer}.{name}"] for name in "qk")
+    else:
+        q, k, _ = model.blocks[layer].qkv.weight.chunk(3)
+    lags = torch.as_tensor(lag)
+    if lags.is_floating_point() or lags.dtype == torch.bool:
+        raise TypeError(f"lag is {lag!r}; allowed are whole numbers")
+    turn = _turn(model, turn)
+    q, k = (split_heads(w.double().T, count) for w, count in ((q, size.heads), (k, size.kv_heads)))           # (heads, width, head width)
+    width = q.shape[1]
+    q = turn(q[None], torch.zeros(width, dtype=torch.int64), layer, "q")[0, head]
+    found = []
+    for one in lags.long().flatten().tolist():
+        turned = turn(k[None], torch.full((width,), -one), layer, "k")[0]
+        turned = turned[head // (size.heads // turned.shape[0])]
+        found.append(q[:, channels] @ turned[:, channels].T / math.sqrt(size.head_width))
+    return torch.stack(found).reshape(*lags.shape, width, width) if found else q.new_zeros(*lags.shape, width, width)
+
+
+# ---- where a head looks ----------------------------------------------------------------------------
+
+def lag_mass(weights: Tensor, lag: int = 1) -> Tensor:
+    """Mean weight on the place `lag` before the query's own; 1 is the previous token.
+
+    Parameters
+    ----------
+    weights : tensor, shape (batch, heads, length, length)
+        As recorded at "weights".  Weights that are even over what a mask shows give the value of chance.
+    lag : int
+        0 to length - 1.
+
+    Returns
+    -------
+    float64 tensor, shape (heads,)
+        Over all queries that have such a place.
+    """
+    _square(weights)
+    if not 0 <= lag < weights.shape[-1]:
+        raise ValueError(f"lag is {lag!r}; allowed are 0 to {weights.shape[-1] - 1}")
+    return weights.double().diagonal(-lag, -2, -1).mean((0, 2))
+
+
+def first_mass(weights: Tensor, start: int = 1) -> Tensor:
+    """Mean weight on the first place, over the queries from `start` on (a causal query 0 sees nothing else): (heads,), float64."""
+    _square(weights)
+    if not 0 <= start < weights.shape[-1]:
+        raise ValueError(f"start is {start!r}; allowed are 0 to {weights.shape[-1] - 1}")
+    return weights[:, :, start:, 0].double().mean((0, 2))
+
+
+def induction_mass(weights: Tensor, tokens: Tensor) -> Tensor:
+    """Mean weight on the places behind earlier occurrences of the query's token.
+
+    Parameters
+    ----------
+    weights : tensor, shape (batch, heads, length, length)
+    tokens : integer tensor, shape (batch, length)
+
+    Returns
+    -------
+    float64 tensor, shape (heads,)
+        Over all queries whose token occurred before; the weights on all places behind such an occurrence are added (for a token that
+        stands twice in a row that place is the query's own).  NaN where no token comes twice.
+    """
+    _square(weights)
+    if tokens.shape != (weights.shape[0], weights.shape[-1]):
+        raise ValueError(f"tokens has shape {tuple(tokens.shape)}; allowed is {(weights.shape[0], weights.shape[-1])}")
+    same = (tokens[:, :, None] == tokens[:, None]).tril(-1)
+    behind = torch.nn.functional.pad(same[:, :, :-1], (1, 0))
+    mass = (weights.double() * behind[:, None]).sum(-1)
+    asked = same.any(-1)
+    return (mass * asked[:, None]).sum((0, 2)) / asked.sum()
+
+
+def _square(weights):
+    if weights.ndim != 4 or weights.shape[-1] != weights.shape[-2]:
+        raise ValueError(f"weights has shape {tuple(weights.shape)}; allowed is (batch, heads, length, length)")
+
+
+# ---- probes ----------------------------------------------------------------------------------------
+
+class PositionProbe(NamedTuple):
+    """What a linear map of states says of positions it was not fitted to.
+
+    `r2`: share of their variance that a ridge regression explains; `off`: mean distance of its answer; `nearest`: share of its answers that are right
+    when rounded; `exact`: share of right answers of a ridge classifier with one output for each position.
+    """
+
+    r2: float
+    off: float
+    nearest: float
+    exact: float
+
+
+def ridge(train_states, train_targets, states, strength: float = 1e-3) -> np.ndarray:
+    """Answers of a ridge regression, in closed form.
+
+    Parameters
+    ----------
+    train_states, states : arrays or tensors, shape (..., width)
+    train_targets : array or tensor, shape (..., outputs)
+    strength : float, above 0
+        Of the penalty, in units of the number of rows.  States and targets are centred, and states scaled to deviation 1, by those of the training.
+
+    Returns
+    -------
+    float64 numpy array, shape (rows, outputs)
+    """
+    if not strength > 0:
+        raise ValueError(f"strength is {strength!r}; allowed is above 0")
+    x, y, new = (_rows(t) for t in (train_states, train_targets, states))
+    if len(x) != len(y) or x.shape[1] != new.shape[1]:
+        raise ValueError(f"train_states has {len(x)} rows of {x.shape[1]}, train_targets {len(y)} rows, states rows of {new.shape[1]}; they do not fit")
+    mean, deviation, centre = x.mean(0), x.std(0) + 1e-12, y.mean(0)
+    x, new = (x - mean) / deviation, (new - mean) / deviation
+    w = np.linalg.solve(x.T @ x / len(x) + strength * np.eye(x.shape[1]), x.T @ (y - centre) / len(x))
+    return new @ w + centre
+
+
+def position_probe(train_states, train_positions, states, positions, strength: float = 1e-3) -> PositionProbe:
+    """How well positions can be read off states by a linear map.
+
+    The caller splits: whole texts into one part or the other, never the places of one text.
+
+    Parameters
+    ----------
+    train_states, states : arrays or tensors, shape (..., width)
+    train_positions, positions : integer arrays or tensors, shape (...)
+    strength : float
+        See `ridge`.
+
+    Returns
+    -------
+    PositionProbe
+    """
+    at, truth = _labels(train_states, train_positions), _labels(states, positions)
+    guess = ridge(train_states, at[:, None], states, strength)[:, 0]
+    off = guess - truth
+    return PositionProbe(float(1 - (off**2).mean() / truth.var()), float(np.abs(off).mean()), float((np.rint(guess) == truth).mean()),
+                         identity_probe(train_states, at, states, truth, strength))
+
+
+def identity_probe(train_states, train_labels, states, labels, strength: float = 1e-3) -> float:
+    """Share of labels (of tokens, say) that a ridge classifier names right; it knows those it was trained on.  Arguments as for `position_probe`."""
+    at, truth = _labels(train_states, train_labels), _labels(states, labels)
+    known = np.unique(at)
+    answers = ridge(train_states, (at[:, None] == known).astype(np.float64), states, strength)
+    return float((known[answers.argmax(1)] == truth).mean())
+
+
+def _rows(x):
+    x = x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x)
+    return x.reshape(-1, x.shape[-1]).astype(np.float64)
+
+
+def _labels(states, labels):
+    labels = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if labels.size != math.prod(states.shape[:-1]):
+        raise ValueError(f"labels have shape {labels.shape}, states {tuple(states.shape)}; allowed is a label for each state")
+    return labels.reshape(-1)
