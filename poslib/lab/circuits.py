@@ -1,9 +1,13 @@
 """Look into a small model or a Llama, change what is there, and take its scores apart.
 
 Everything works on `poslib.lab.model.Transformer` and on `poslib.lab.llama.Llama`, and nothing on a model is changed: a patch lives for one call,
-so that to unpatch is to call again without it.  Tensors have a layer and a site (`SITES`; see ``look`` of `Llama.read`).  Position ids are a site too,
-without a name of its own: they are the argument `positions`, one row for all texts or one for each; `placed` gives other ids to some layers, or to queries
-or keys alone.
+so that to unpatch is to call again without it.  A tensor has a layer and a site (`SITES`): "stream" is the residual stream, "turned_q" and "turned_k" are the rotated
+queries and keys; ``look`` of `Llama.read` says the rest.  Position ids are a site without a name: they are the argument `positions`, one row for all texts or one for
+each; `placed` gives other ids to some layers, or to queries or keys alone.
+
+    found = record(model, tokens, sites="turned_q", layers=1)
+    patch = take(found, 1, "turned_q", to=9, source=4)              # shifted: the query of place 4 at place 9
+    logits = patched(model, others, [moved(model, patch, 9 - 4)])   # turned on to where it now stands
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from poslib.attention import scores, split_heads
 from poslib.lab import encodings
 from poslib.lab._torch import torch
 from poslib.lab.llama import Llama, _normed
+from poslib.lab.llama import Rotary as LlamaRotary
 from poslib.lab.model import Transformer
 
 __all__ = ["SITES", "Patch", "Placed", "PositionProbe", "Run", "Without", "family", "first_mass", "identity_probe", "induction_mass", "lag_mass", "moved",
@@ -68,7 +73,7 @@ class Patch(NamedTuple):
     to : int, sequence of int, or integer tensor (places,) or (batch, places), optional
         The places that are replaced, each once; those of the queries in "scores" and "weights".  All unless given.
     heads : int or sequence of int, optional
-        All unless given.  Of "k", "v" and "turned_k" a Llama has its kv heads.
+        All unless given.  Of "k" and "v" a Llama has its kv heads; of "turned_k", too, unless the run's `turn` makes keys for each query head.
     keys : as `to`, optional
         The keys' places, in "scores" and "weights".
     """
@@ -89,7 +94,7 @@ class Run(NamedTuple):
 
 
 @torch.no_grad()
-def run(model: Model, tokens: Tensor, positions: Tensor | None = None, *, patches: Iterable[Patch] = (), sites: str | Iterable[str] = (),
+def run(model: Model, tokens: Tensor, positions: Tensor | None = None, *, patches: Patch | Iterable[Patch] = (), sites: str | Iterable[str] = (),
         layers: int | Iterable[int] | None = None, **how) -> Run:
     """Read tokens with some values replaced, and keep what is asked for.
 
@@ -99,7 +104,7 @@ def run(model: Model, tokens: Tensor, positions: Tensor | None = None, *, patche
     tokens : integer tensor, shape (batch, length)
     positions : integer tensor, shape (length,) or (batch, length), optional
         Position ids.
-    patches : iterable of Patch
+    patches : Patch or iterable of Patch
         Done in their order, each where its site is reached; what comes later is computed from them.
     sites : str or iterable of str
         What to record: of `SITES`, as the run goes on with it, patches and all.
@@ -124,7 +129,7 @@ def run(model: Model, tokens: Tensor, positions: Tensor | None = None, *, patche
     with runs of this function.  A Transformer has the same bits.
     """
     size = _sizes(model)
-    patches = tuple(patches)
+    patches = (patches,) if isinstance(patches, Patch) else tuple(patches)
     if "look" in how:
         raise ValueError("look is given; allowed are patches and sites")
     for patch in patches:
@@ -132,9 +137,10 @@ def run(model: Model, tokens: Tensor, positions: Tensor | None = None, *, patche
     sites = (sites,) if isinstance(sites, str) else tuple(sites)
     for site in sites:
         _known(site, 0, size)
-    layers = range(size.layers + 1) if layers is None else (layers,) if isinstance(layers, int) else tuple(layers)
-    for layer in layers:
-        _known("stream", layer, size)
+    layers = range(size.layers + 1) if layers is None else (layers,) if isinstance(layers, numbers.Integral) else tuple(layers)
+    if isinstance(layers, tuple):
+        for layer in layers:
+            _known("stream" if "stream" in sites or not sites else sites[0], layer, size)
     recorded: dict[tuple[int, str], Tensor] = {}
 
     def look(layer: int, site: str, x: Tensor) -> Tensor:
@@ -154,7 +160,7 @@ def record(model: Model, tokens: Tensor, positions: Tensor | None = None, *, sit
     return run(model, tokens, positions, sites=sites, layers=layers, **how).recorded
 
 
-def patched(model: Model, tokens: Tensor, patches: Iterable[Patch], positions: Tensor | None = None, **how) -> Tensor:
+def patched(model: Model, tokens: Tensor, patches: Patch | Iterable[Patch], positions: Tensor | None = None, **how) -> Tensor:
     """Logits of a run with some values replaced; arguments as for `run`."""
     return run(model, tokens, positions, patches=patches, **how).logits
 
@@ -182,23 +188,30 @@ def take(recorded: Recorded, layer: int, site: str, *, to: Places = None, source
     if (layer, site) not in recorded:
         raise ValueError(f"recorded has no ({layer!r}, {site!r}); it has {', '.join(map(str, recorded)) or 'nothing'}")
     x = recorded[layer, site]
-    if to is None and source is not None or keys is None and source_keys is not None:
-        raise ValueError("source is given without to; allowed are both, or to alone")
-    where = _where(x, site, to if source is None else source, heads, keys if source_keys is None else source_keys, names=("source", "source_keys"))
-    for name, a, b in (("source", source, to), ("source_keys", source_keys, keys)):
+    for name, a, given, b in (("source", source, "to", to), ("source_keys", source_keys, "keys", keys)):
+        if a is not None and b is None:
+            raise ValueError(f"{name} is given without {given}; allowed are both, or {given} alone")
         if a is not None and _count(a) != _count(b):
-            raise ValueError(f"{name} has {_count(a)} places for {_count(b)}; allowed are as many")
+            raise ValueError(f"{name} has {_count(a)} places, {given} {_count(b)}; allowed are as many")
+    (at, name), (at_keys, name_keys) = ((a, given) if b is None else (b, other) for a, given, b, other in
+                                        ((to, "to", source, "source"), (keys, "keys", source_keys, "source_keys")))
+    where = _where(x, site, at, heads, at_keys, names=(name, name_keys))
     return Patch(layer, site, x[where], to, heads, keys)
 
 
 def moved(model: Model, patch: Patch, by: int | Tensor) -> Patch:
     """A patch of turned queries or keys, turned on by `by` positions (one for all places, or one for each): R(by), the repair of a shifted patch.
 
-    With ``by = to - source`` what is patched is turned as its new place would have turned it.
+    With ``by`` the new position ids less the old ones, what is patched is turned as its new place would have turned it.
     """
     if patch.site not in ("turned_q", "turned_k"):
         raise ValueError(f"patch is of {patch.site!r}; allowed are 'turned_q' and 'turned_k'")
-    by = torch.as_tensor(by, dtype=torch.int64).expand(patch.value.shape[-2])
+    if not isinstance(patch.value, Tensor):
+        raise TypeError(f"patch has the value {patch.value!r}; allowed is a tensor")
+    by = torch.as_tensor(by)
+    rows = patch.value.shape[-2]
+    if by.ndim == 0:
+        by = by.expand(rows)
     return patch._replace(value=rotary.rotate(patch.value, by, **_rotary(model)))
 
 
@@ -211,53 +224,55 @@ def _known(site, layer, size):
 
 
 def _count(places):
-    return 1 if isinstance(places, numbers.Integral) else torch.as_tensor(places).shape[-1]
+    return torch.atleast_1d(torch.as_tensor(places)).shape[-1]
 
 
-def _chosen(name, chosen, count):
-    """Numbers 0 to count - 1, each at most once: a tensor (1 or batch, chosen)."""
-    if chosen is None:
-        return torch.arange(count)[None]
-    found = torch.as_tensor(chosen)
-    if found.is_floating_point() or found.dtype == torch.bool or found.ndim > 2:
-        raise TypeError(f"{name} is {chosen!r}; allowed are whole numbers, (n,) or (batch, n)")
-    found = found.long().reshape(1, -1) if found.ndim < 2 else found.long()
-    if found.numel() and not 0 <= int(found.min()) <= int(found.max()) < count:
-        raise ValueError(f"{name} holds {int(found.min()) if found.min() < 0 else int(found.max())}; allowed are 0 to {count - 1}")
-    return found
+def _chosen(name, chosen, count, *, batch=None):
+    """Numbers 0 to count - 1: a tensor (chosen,), or with `batch` (1, chosen) or (batch, chosen)."""
+    found = torch.arange(count) if chosen is None else torch.as_tensor(chosen)
+    if found.numel() and (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool):
+        raise TypeError(f"{name} is {chosen!r}; allowed are whole numbers")
+    if found.ndim > (1 if batch is None else 2) or found.ndim == 2 and found.shape[0] != batch:
+        raise ValueError(f"{name} has shape {tuple(found.shape)}; allowed is (n,)" + ("" if batch is None else f" or ({batch}, n): a row for each text"))
+    found = found.long()
+    if wrong := [n for n in found.flatten().tolist() if not 0 <= n < count]:
+        raise ValueError(f"{name} holds {wrong[0]}; allowed are 0 to {count - 1}")
+    return found.reshape(-1) if batch is None else found if found.ndim == 2 else found.reshape(1, -1)
+
+
+def _one(name, chosen, count):
+    if isinstance(chosen, bool) or not isinstance(chosen, numbers.Integral) or not 0 <= chosen < count:
+        raise ValueError(f"{name} is {chosen!r}; allowed are 0 to {count - 1}")
+    return int(chosen)
 
 
 def _where(x, site, to, heads, keys, names=("to", "keys")):
     """Indices that choose places, heads and keys of a site's tensor."""
+    for name, value, sites in (("heads", heads, SITES[1:]), ("keys", keys, PAIRED)):
+        if value is not None and site not in sites:
+            raise ValueError(f"{name} is {value!r}; allowed is None for {site!r}, which has none")
     batch = torch.arange(x.shape[0])
-    rows = _chosen(names[0], to, x.shape[1 if site == "stream" else 2])
-    for name, chosen in ((names[0], rows),):
-        if chosen.shape[0] not in (1, x.shape[0]):
-            raise ValueError(f"{name} has {chosen.shape[0]} rows; allowed is one for each of {x.shape[0]} texts")
-    if site not in PAIRED and keys is not None:
-        raise ValueError(f"keys is {keys!r} for {site!r}; allowed is None: only {' and '.join(PAIRED)} have keys")
+    rows = _chosen(names[0], to, x.shape[1 if site == "stream" else 2], batch=x.shape[0])
     if site == "stream":
-        if heads is not None:
-            raise ValueError(f"heads is {heads!r} for 'stream'; allowed is None")
         return batch[:, None], rows
-    heads = _chosen("heads", heads, x.shape[1])[0]
+    heads = _chosen("heads", heads, x.shape[1])
     if site not in PAIRED:
-        return batch[:, None, None], heads[None, :, None], rows[:, None]
-    return batch[:, None, None, None], heads[None, :, None, None], rows[:, None, :, None], _chosen(names[1], keys, x.shape[3])[:, None, None]
+        return batch[:, None, None], heads[:, None], rows[:, None]
+    return batch[:, None, None, None], heads[:, None, None], rows[:, None, :, None], _chosen(names[1], keys, x.shape[3], batch=x.shape[0])[:, None, None]
 
 
 def _replaced(x, patch):
     where = _where(x, patch.site, patch.to, patch.heads, patch.keys)
-    for name, chosen in (("to", where[-2] if patch.site in PAIRED else where[-1]), ("heads", where[1] if patch.site != "stream" else None)):
-        if chosen is not None and any(len(set(row)) < len(row) for row in chosen.reshape(chosen.shape[0], -1).tolist()):
+    for name, chosen in zip(("to",) if patch.site == "stream" else ("heads", "to", "keys"), where[1:]):
+        rows = chosen.reshape(1 if name == "heads" else chosen.shape[0], -1)
+        if any(len(set(row)) < len(row) for row in rows.tolist()):
             raise ValueError(f"{name} is {getattr(patch, name)!r}; allowed is each once")
-    value = patch.value
-    if isinstance(value, numbers.Real):
-        value = torch.tensor(float(value), dtype=x.dtype)
+    value = torch.tensor(float(patch.value), dtype=x.dtype) if isinstance(patch.value, numbers.Real) else patch.value
     if not isinstance(value, Tensor) or value.dtype != x.dtype:
-        raise TypeError(f"value is {f'a tensor of {value.dtype}' if isinstance(value, Tensor) else f'a {type(value).__name__}'}; allowed are a number and a tensor of {x.dtype}")
-    new = x.clone()
+        what = f"a tensor of {value.dtype}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise TypeError(f"value is {what}; allowed are a number and a tensor of {x.dtype}")
     arrays.fits("value", value.shape, x[where].shape)
+    new = x.clone()
     new[where] = value
     return new
 
@@ -276,16 +291,26 @@ class _Encoded(NamedTuple):
         return self.encoding.turn(x, x, positions)[which == "k"]
 
 
-def _rotary(model):
-    """Layout and frequencies, as `poslib.rotary.rotate` takes them."""
+def _layout(model):
+    """Which channels are a pair, of a model that turns them."""
     _sizes(model)
     if isinstance(model, Llama):
-        return {"layout": model.turn.layout, "base": model.turn.base, "frequencies": model.turn.frequencies}
+        return model.settings.layout
     if not isinstance(model.positions, encodings.Rotary):
         raise ValueError(f"model has the encoding {type(model.positions).__name__}; allowed is Rotary, which turns")
     if model.positions.shift is not None:
-        raise ValueError("model has a shift, which no turn of queries and keys has; allowed is None")
-    return {"layout": "half", "frequencies": model.positions.frequencies}
+        raise ValueError("model has a shift, which no turn of queries and keys makes; allowed is None")
+    return "half"
+
+
+def _rotary(model):
+    """Layout and frequencies of a model, as `poslib.rotary.rotate` takes them."""
+    layout = _layout(model)
+    if isinstance(model, Transformer):
+        return {"layout": layout, "frequencies": model.positions.frequencies}
+    if not isinstance(model.turn, LlamaRotary):
+        raise TypeError(f"model.turn is a {type(model.turn).__name__}; allowed is poslib.lab.llama.Rotary")
+    return {"layout": layout, "base": model.turn.base, "frequencies": model.turn.frequencies}
 
 
 def _turn(model, turn=None):
@@ -324,7 +349,7 @@ def placed(model: Model, positions: Tensor, *, layer: int | Sequence[int] | None
     Placed
         For the argument `turn` of `run`.
     """
-    _rotary(model)
+    _layout(model)
     if which not in ("qk", "q", "k"):
         raise ValueError(f"which is {which!r}; allowed are 'qk', 'q' and 'k'")
     return Placed(_turn(model, turn), positions, _layers(layer, _sizes(model)), which)
@@ -388,18 +413,18 @@ def zeroed(model: Model, pairs: int | Sequence[int], *, layer: int | Sequence[in
 def _without(model, pairs, layer, heads, turn, *, zero):
     size, channels = _sizes(model), _channels(model, pairs)
     hit = torch.zeros(size.heads, size.head_width, dtype=torch.bool)
-    hit[_chosen("heads", heads, size.heads)[0][:, None], channels] = True
+    hit[_chosen("heads", heads, size.heads)[:, None], channels] = True
     return Without(_turn(model, turn), _layers(layer, size), hit, zero)
 
 
 def _layers(layer, size):
-    return None if layer is None else tuple(_chosen("layer", layer, size.layers)[0].tolist())
+    return None if layer is None else tuple(_chosen("layer", layer, size.layers).tolist())
 
 
 def _channels(model, pairs):
     """The channels of some pairs of a head."""
-    layout, count = _rotary(model)["layout"], _sizes(model).head_width // 2
-    pairs = _chosen("pairs", pairs, count)[0]
+    layout, count = _layout(model), _sizes(model).head_width // 2
+    pairs = _chosen("pairs", pairs, count)
     return torch.cat([pairs, pairs + count] if layout == "half" else [2 * pairs, 2 * pairs + 1])
 
 
@@ -441,6 +466,7 @@ def terms(model: Model, tokens: Tensor, layer: int, head: int | None = None, pos
     """
     size = _sizes(model)
     _known("scores", layer, size)
+    head = None if head is None else _one("head", head, size.heads)
     found = record(model, tokens, positions, sites=("stream", "q", "k", "turned_q", "turned_k"), layers=layer, **how)
     q, k = (found[layer, f"turned_{name}"] for name in "qk")
     parts: dict[str, Tensor] = {}
@@ -461,7 +487,6 @@ def terms(model: Model, tokens: Tensor, layer: int, head: int | None = None, pos
                 parts[name] = extra.expand(q.shape[0], -1, -1, -1).detach().clone()
     if head is None:
         return parts
-    head = int(_chosen("head", head, size.heads)[0])
     return {name: x[:, head] for name, x in parts.items()}
 
 
@@ -469,7 +494,7 @@ def _pairs(model, q, k):
     """What each pair of channels of turned queries and keys adds to the scaled scores."""
     width = q.shape[-1]
     k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
-    layout = model.turn.layout if isinstance(model, Llama) else "half"
+    layout = model.settings.layout if isinstance(model, Llama) else "half"
     split = (lambda x: x.unflatten(-1, (2, -1)).transpose(-1, -2)) if layout == "half" else (lambda x: x.unflatten(-1, (-1, 2)))
     q, k = split(q), split(k)
     return {f"pair {n}": q[..., n, :] @ k[..., n, :].mT / math.sqrt(width) for n in range(width // 2)}
@@ -517,7 +542,7 @@ def family(model: Model, layer: int, head: int, lag: int | Sequence[int] | Tenso
     pairs : int or sequence of int, optional
         Only what these pairs of channels add; the sum over all single pairs is the whole.
     turn : callable, optional
-        Such as `stilled` makes, in place of the model's own.
+        Such as `stilled` makes, in place of the model's own; one whose scores depend on the lag alone.
 
     Returns
     -------
@@ -525,7 +550,7 @@ def family(model: Model, layer: int, head: int, lag: int | Sequence[int] | Tenso
     """
     size = _sizes(model)
     _known("q", layer, size)
-    head = int(_chosen("head", head, size.heads)[0])
+    head = _one("head", head, size.heads)
     channels = _channels(model, pairs)
     if isinstance(model, Llama):
         q, k = (model.weights[f"{layer}.{name}"] for name in "qk")
@@ -564,16 +589,14 @@ def lag_mass(weights: Tensor, lag: int = 1) -> Tensor:
         Over all queries that have such a place.
     """
     _square(weights)
-    if not 0 <= lag < weights.shape[-1]:
-        raise ValueError(f"lag is {lag!r}; allowed are 0 to {weights.shape[-1] - 1}")
+    lag = _one("lag", lag, weights.shape[-1])
     return weights.double().diagonal(-lag, -2, -1).mean((0, 2))
 
 
 def first_mass(weights: Tensor, start: int = 1) -> Tensor:
     """Mean weight on the first place, over the queries from `start` on (a causal query 0 sees nothing else): (heads,), float64."""
     _square(weights)
-    if not 0 <= start < weights.shape[-1]:
-        raise ValueError(f"start is {start!r}; allowed are 0 to {weights.shape[-1] - 1}")
+    start = _one("start", start, weights.shape[-1])
     return weights[:, :, start:, 0].double().mean((0, 2))
 
 
@@ -640,7 +663,8 @@ def ridge(train_states, train_targets, states, strength: float = 1e-3) -> np.nda
     x, y, new = (_rows(t) for t in (train_states, train_targets, states))
     if len(x) != len(y) or x.shape[1] != new.shape[1]:
         raise ValueError(f"train_states has {len(x)} rows of {x.shape[1]}, train_targets {len(y)} rows, states rows of {new.shape[1]}; they do not fit")
-    mean, deviation, centre = x.mean(0), x.std(0) + 1e-12, y.mean(0)
+    mean, deviation, centre = x.mean(0), x.std(0), y.mean(0)
+    deviation[deviation <= 1e-9 * np.abs(x).max(0)] = np.inf       # a channel that never changed says nothing, whatever it does later
     x, new = (x - mean) / deviation, (new - mean) / deviation
     w = np.linalg.solve(x.T @ x / len(x) + strength * np.eye(x.shape[1]), x.T @ (y - centre) / len(x))
     return new @ w + centre
@@ -663,6 +687,8 @@ def position_probe(train_states, train_positions, states, positions, strength: f
     PositionProbe
     """
     at, truth = _labels(train_states, train_positions), _labels(states, positions)
+    if truth.min() == truth.max():
+        raise ValueError(f"positions are all {truth[0]}; allowed are at least two")
     guess = ridge(train_states, at[:, None], states, strength)[:, 0]
     off = guess - truth
     return PositionProbe(float(1 - (off**2).mean() / truth.var()), float(np.abs(off).mean()), float((np.rint(guess) == truth).mean()),
