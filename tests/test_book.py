@@ -44,6 +44,7 @@ ROWS = {
     "12-fused-kernel": [95, 101, 102],
     "13-context-extension": [30, 104, 105, 106, 107, 108, 109, 110, 111, 112],
     "14-real-model": [105, 108, 109],
+    "15-position-in-circuits": [29, 42, 43],
 }
 
 

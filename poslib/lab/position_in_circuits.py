@@ -1,6 +1,7 @@
 """The experiments of chapter 15: which circuits use position, in small models without MLPs and in SmolLM2.
 
     python -m poslib.lab.position_in_circuits   writes results/position_in_circuits.json; ten minutes of CPU time; without SmolLM2 its part is left as it was
+    python -m poslib.lab.position_in_circuits --figure    writes the data of the figure score-waves, from the stored result
 
 Two layers of attention and nothing else learn to continue a sequence that repeats itself (`tasks.repeated`).  How much do their heads look
 at the place before, how much at what followed the token last time, and when do they begin?  In SmolLM2, heads that look at the place before
@@ -11,20 +12,26 @@ What is finished is kept in the result's file, and a run that was interrupted go
 
 from __future__ import annotations
 
+import json
+import re
+import sys
+from pathlib import Path
+
 import numpy as np
 
 from poslib.attention import causal_mask, softmax, split_heads
 from poslib.lab import pretrained, real_model, results, tasks
 from poslib.lab._torch import torch
+from poslib.lab.circuits import record, stilled
 from poslib.lab.llama import losses, open_llama
 from poslib.lab.model import Transformer
 from poslib.lab.training import one_thread, train
-from poslib.rotary import frequencies, rotate
+from poslib.rotary import rotate
 
 nn = torch.nn
 
 LENGTH, SYMBOLS, PERIODS = 64, 48, (8, 32)
-STEPS, EVERY, BATCH, SEEDS = 800, 40, 16, range(5)
+STEPS, EVERY, BATCH, SEEDS = 480, 40, 16, range(5)
 # steps and settings that differ: ALiBi's usual slopes for two heads, 1/16 and 1/256, are too flat for this (chapter 7); T5's table needs a rate of its own (chapter 6)
 METHODS = {"rotary": {}, "alibi": {"settings": {"slopes": (1.0, 0.0625)}}, "t5": {"settings": {"max_distance": 64}, "position_rate": 10},
            "learned": {}, "none": {}}
@@ -61,19 +68,9 @@ def draw(count, seed):
     return tokens, targets, (targets == tasks.IGNORED).sum(1)
 
 
-@torch.no_grad()
 def patterns(model, tokens):
     """Attention weights of each layer: tensors (batch, heads, length, length)."""
-    positions, found = torch.arange(tokens.shape[1]), []
-    bias, mask = model.positions.bias(positions, torch.float32), causal_mask(tokens.shape[1], like=torch.zeros(()))
-    for layer, (block, x) in enumerate(zip(model.blocks, model.hidden(tokens))):
-        q, k, _ = (split_heads(t, block.heads) for t in block.qkv(block.norm1(x)).chunk(3, -1))
-        q, k = model.positions.turn(q, k, positions)
-        s = q @ k.mT / q.shape[-1] ** 0.5
-        for more in (bias, model.positions.scores(q, k, positions, layer)):
-            s = s if more is None else s + more
-        found.append(softmax(s, mask))
-    return found
+    return list(record(model, tokens, sites="weights").values())
 
 
 def previous_mass(weights, first=1):
@@ -139,9 +136,15 @@ def shares(scores):
     return {name: float(part / (s ** 2).mean()) for name, part in parts.items()}
 
 
-def begins(seen, kind, layer, threshold=0.5):
-    """First step at which the best head of a layer puts more than `threshold` there; None if none does."""
-    return next((step for step, found in seen if max(found[kind][layer]) > threshold), None)
+def own(scores):
+    """How much a token's score with itself is above that with others, at lag 0, on average; scores (contents, contents, lags)."""
+    now, count = scores[..., 0], len(scores)
+    return float(np.trace(now) / count - (now.sum() - np.trace(now)) / (count * (count - 1)))
+
+
+def begins(row, kind, layer, threshold=0.5):
+    """First step of a stored row at which the best head of a layer puts more than `threshold` there; None if none does."""
+    return next((step for step, found in zip(row["steps"], row[kind]) if max(found[layer]) > threshold), None)
 
 
 # ---- SmolLM2 ---------------------------------------------------------------------------------------
@@ -151,7 +154,7 @@ RANDOM = 6                              # passages of random tokens
 CHOOSING = ("code: argparse", "code: ast", "prose: assignment", "prose: attribute-access", "random 0", "random 1")
 HEADS, OTHERS = 10, 5                   # that look at the place before; drawn from the rest
 MOVED = (1, 4)                          # by which the queries' ids are lowered
-COPIED, DRAWS = 128, range(5)           # tokens that are read twice; draws of as many heads
+COPIED, DRAWS = 128, range(3)           # tokens that are read twice; draws of as many heads
 
 
 def passages(tokenizer, vocabulary):
@@ -201,8 +204,7 @@ def pair_scores(q, k, settings, shift=0):
     places, width = torch.arange(q.shape[1]), q.shape[-1]
 
     def pairs(x):
-        x = x.unflatten(-1, (2, -1)) if settings.layout == "half" else x.unflatten(-1, (-1, 2)).mT
-        return x.permute(0, 3, 1, 2)                                                                          # (batch, pairs, length, 2)
+        return torch.view_as_real(as_pairs(x, settings.layout)).transpose(1, 2)                                # (batch, pairs, length, 2)
 
     def turned(x, positions):
         return rotate(x, positions, layout=settings.layout, base=settings.base)
@@ -233,7 +235,8 @@ def of_one_head(q, k, settings):
     -------
     dict
         whole : list; way : {group: list} of masses; way + " moves" : {group: list} of mean total variation distances to the whole pattern; moved:
-        {s: [mass on lag 1, mass on lag 1 + s]} with the queries' ids lowered by s.
+        {s: [mass on lag 1, mass on lag 1 + s]} with the queries' ids lowered by s; arrows: [real, imaginary] of each pair's mean query times its
+        mean key, over the root of the width; fixed: [queries, keys], for each pair the square of the mean over the mean of the squares.
     """
     turned, still = pair_scores(q, k, settings)
     whole = without(turned, still, [], "stilled")
@@ -248,35 +251,32 @@ def of_one_head(q, k, settings):
     for s in MOVED:
         weights = without(*pair_scores(q, k, settings, s), [], "stilled")
         found["moved"][str(s)] = [_numbers(weights.diagonal(-lag, -2, -1)[:, FROM - lag:].mean(-1)) for lag in (1, 1 + s)]
+    z = [as_pairs(x, settings.layout)[:, FROM:] for x in (q, k)]                                                # (batch, length, pairs), complex
+    arrows = z[0].mean(1) * z[1].mean(1).conj() / q.shape[-1] ** 0.5
+    found["arrows"] = [[_numbers(pair) for pair in part.T] for part in (arrows.real, arrows.imag)]
+    found["fixed"] = [[_numbers(pair) for pair in (x.mean(1).abs() ** 2 / (x.abs() ** 2).mean(1)).T] for x in z]
     return found
 
 
-class Quiet:
-    """A `turn` for `Llama.read` in which some pairs of some heads do not turn."""
+def as_pairs(x, layout):
+    """Channels (..., width) as complex numbers (..., pairs)."""
+    x = x.unflatten(-1, (2, -1)).mT if layout == "half" else x.unflatten(-1, (-1, 2))
+    return torch.view_as_complex(x.contiguous())
 
-    def __init__(self, model, heads, pairs):
-        self.settings, self.turn, self.heads = model.settings, model.turn, heads
-        self.still = frequencies(model.settings.head_width, model.settings.base)
-        self.still[list(pairs)] = 0
 
-    def __call__(self, x, positions, layer, which):
-        turned, mine = self.turn(x, positions, layer, which), [h for n, h in self.heads if n == layer]
-        if not mine:
-            return turned
-        group = self.settings.heads // self.settings.kv_heads
-        other = rotate(x, positions, layout=self.settings.layout, frequencies=self.still)
-        if which == "k":
-            turned, other = (t.repeat_interleave(group, 1) for t in (turned, other))
-        turned = turned.clone()
-        turned[:, mine] = other[:, mine]
-        return turned
+def quiet(model, heads, pairs):
+    """A `turn` for `Llama.read` in which some pairs of some heads, (layer, head), do not turn."""
+    turn = None
+    for layer in sorted({n for n, _ in heads}):
+        turn = stilled(model, list(pairs), layer=layer, heads=[h for n, h in heads if n == layer], turn=turn)
+    return turn
 
 
 @torch.no_grad()
 def copying(model, tokens, heads=(), pairs=()):
     """Mean loss of a passage's second reading, right after the first, in nats a token, (batch,); pairs of some heads do not turn."""
     twice = tokens.repeat(1, 2)
-    return losses(model, twice, turn=Quiet(model, heads, pairs) if heads else None)[:, tokens.shape[1]:].mean(1)
+    return losses(model, twice, turn=quiet(model, heads, pairs))[:, tokens.shape[1]:].mean(1)
 
 
 def chosen(before, names, count=HEADS):
@@ -291,6 +291,19 @@ def drawn_heads(before, not_these, count, seed):
     return [rest[i] for i in sorted(np.random.default_rng(seed).choice(len(rest), count, replace=False))]
 
 
+def figure_data(stored=None):
+    """What the figure score-waves holds of SmolLM2's heads: the mean arrows of each pair, in thousandths, {"layer, head": [real, imaginary]}."""
+    heads = (results.load("position_in_circuits") if stored is None else stored)["smollm2"]["heads"]
+    best = [name for name, found in heads.items() if found["kind"] == "previous"][:3]
+    return {name: [[round(1000 * float(np.mean(pair))) for pair in part] for part in heads[name]["arrows"]] for name in best}
+
+
+def _put_into_figure():
+    path = Path(results.__file__).parents[2] / "teach" / "js" / "score-waves.js"
+    line = f"  const DATA = {json.dumps(figure_data(), separators=(',', ':'))};"
+    path.write_text(re.sub(r"^  const DATA = .*;$", lambda _: line, path.read_text("utf8"), count=1, flags=re.M), "utf8")
+
+
 def _numbers(x):
     return [round(v, 4) for v in np.asarray(x, float).tolist()]
 
@@ -298,7 +311,7 @@ def _numbers(x):
 # ---- the stored run --------------------------------------------------------------------------------
 
 def _toys(stored, keep):
-    for layers, seeds, methods in ((2, SEEDS, METHODS), (1, SEEDS, ["rotary"])):
+    for layers, seeds, methods in ((2, SEEDS, METHODS), (1, SEEDS[:3], ["rotary"])):
         for method in methods:
             for seed in seeds:
                 name = f"{method}/{layers}/{seed}"
@@ -307,7 +320,9 @@ def _toys(stored, keep):
                 model, seen = learn(method, seed, layers=layers, progress=False)
                 row = {"steps": [step for step, _ in seen], **{key: [found[key] for _, found in seen] for key in seen[0][1]}}
                 if method != "learned":
-                    row["shares"] = [{k: round(v, 6) for k, v in shares(s).items()} for s in content_scores(model)]
+                    tables = content_scores(model)
+                    row["shares"] = [{k: round(v, 6) for k, v in shares(s).items()} for s in tables]
+                    row["own"] = _numbers([own(s) for s in tables])
                 stored[name] = row
                 last = seen[-1][1]
                 print(name, "right", last["right"], "previous", last["previous"], "induction", last["induction"], flush=True)
@@ -369,15 +384,15 @@ def main():
         results.store("position_in_circuits", {
             "what": f"toys: encoding/layers/seed; {STEPS} steps of {BATCH} sequences of {LENGTH} tokens ({SYMBOLS} kinds) that repeat with periods {PERIODS[0]} to {PERIODS[1]}. By step: "
                     "share of right answers; for each layer and head the mean weight on the place before, on induction (after earlier occurrences), and on the "
-                    f"first place for queries from {LATE} on. shares: variance of the first layer's scores, for each head. smollm2: before, first: mean weight of "
+                    f"first place for queries from {LATE} on. shares: variance of the first layer's scores, for each head; own: score of a token with itself, less that with others. smollm2: before, first: mean weight of "
                     f"each passage, layer and head on the place before and on the first place, queries from {FROM} on. heads: on passages they were not chosen on; "
                     "pairs stilled or zeroed at that head alone; moves: total variation. copying: loss of a second reading of random tokens, nats a token.",
             "toys": toys, "smollm2": real}, command="python -m poslib.lab.position_in_circuits", seeds=SEEDS)
 
-    _toys(toys, keep)
     if pretrained.installed(pretrained.SMOLLM2):
         _real(real, keep)
+    _toys(toys, keep)
 
 
 if __name__ == "__main__":
-    main()
+    _put_into_figure() if "--figure" in sys.argv[1:] else main()
