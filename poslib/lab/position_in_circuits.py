@@ -154,6 +154,7 @@ RANDOM = 6                              # passages of random tokens
 CHOOSING = ("code: argparse", "code: ast", "prose: assignment", "prose: attribute-access", "random 0", "random 1")
 HEADS, OTHERS = 10, 5                   # that look at the place before; drawn from the rest
 MOVED = (1, 4)                          # by which the queries' ids are lowered
+REST = 6                                # a layer whose heads' common resting place is named
 COPIED, DRAWS = 128, range(3)           # tokens that are read twice; draws of as many heads
 
 
@@ -176,6 +177,20 @@ def masses(model, tokens):
 
     model.read(tokens, look=look)
     return tuple(torch.stack(found, 1).double().numpy() for found in (before, first))
+
+
+@torch.no_grad()
+def anchors(model, tokens):
+    """Where each layer rests: the key in the first half that the second half's queries weigh most, over all heads, and that mean weight: [(place, weight)]."""
+    found, half = [], tokens.shape[1] // 2
+
+    def look(layer, site, x):
+        if site == "weights":
+            weight, place = x[0, :, half:, :half].mean((0, 1)).max(-1)
+            found.append((int(place), round(float(weight), 4)))
+
+    model.read(tokens, look=look)
+    return found
 
 
 @torch.no_grad()
@@ -339,6 +354,11 @@ def _real(stored, keep):
                                                                      for n, key in enumerate(("before", "first"))}}
         print("masses of all heads on", len(names), "passages", flush=True)
         keep()
+    if "anchors" not in stored:
+        stored["anchors"] = [anchors(model, tokens[None]) for tokens in texts.values()]
+        stored["anchor tokens"] = [tokenizer.decode([int(tokens[found[REST][0]])]) for tokens, found in zip(texts.values(), stored["anchors"])]
+        print("anchors", [found[REST] for found in stored["anchors"]], flush=True)
+        keep()
     before = np.array(stored["before"])
     heads = chosen(before, names)
     others = drawn_heads(before, heads, OTHERS, 0)
@@ -386,7 +406,7 @@ def main():
                     "share of right answers; for each layer and head the mean weight on the place before, on induction (after earlier occurrences), and on the "
                     f"first place for queries from {LATE} on. shares: variance of the first layer's scores, for each head; own: score of a token with itself, less that with others. smollm2: before, first: mean weight of "
                     f"each passage, layer and head on the place before and on the first place, queries from {FROM} on. heads: on passages they were not chosen on; "
-                    "pairs stilled or zeroed at that head alone; moves: total variation. copying: loss of a second reading of random tokens, nats a token.",
+                    "pairs stilled or zeroed at that head alone; moves: total variation. copying: loss of a second reading of random tokens, nats a token. anchors: of each passage and layer the place that all heads weigh most, and how much.",
             "toys": toys, "smollm2": real}, command="python -m poslib.lab.position_in_circuits", seeds=SEEDS)
 
     if pretrained.installed(pretrained.SMOLLM2):
