@@ -142,7 +142,7 @@ def own(scores):
     return float(np.trace(now) / count - (now.sum() - np.trace(now)) / (count * (count - 1)))
 
 
-def begins(row, kind, layer, threshold=0.5):
+def begins(row, kind, layer, threshold=0.4):
     """First step of a stored row at which the best head of a layer puts more than `threshold` there; None if none does."""
     return next((step for step, found in zip(row["steps"], row[kind]) if max(found[layer]) > threshold), None)
 
