@@ -45,6 +45,7 @@ ROWS = {
     "12-fused-kernel": [95, 101, 102],
     "13-context-extension": [30, 104, 105, 106, 107, 108, 109, 110, 111, 112],
     "14-real-model": [105, 108, 109],
+    "15-position-in-circuits": [29, 42, 43],
     "16-patching-position": [25, 27, 31, 44, 45],
     "17-choosing": [38, 40, 41],
 }

@@ -678,3 +678,57 @@ def wrong_choosing():
 def test_wrong_answers_of_chapter_17_are_named(name, answer, said):
     got = check(f"choosing/{name}", answer)
     assert not got.accepted and said in got.message, got.message
+
+
+# ---- chapter 15 -----------------------------------------------------------------------------------
+
+def wrong_circuits():
+    """Likely wrong answers of chapter 15, and what the checker must say."""
+    from poslib.rotary import rotate
+
+    def parts(s, centred=True):
+        c = s - s.mean() if centred else s
+        lag, content = c.mean((0, 1)), c.mean(2)
+        return [(p ** 2).mean() / (c ** 2).mean() for p in (lag, content, c - lag - content[..., None])]
+
+    def family(wq, wk, lag, w, layout="half", root=True):
+        turned = rotate(wk.T, np.full(wk.shape[1], -lag), layout=layout, frequencies=w)
+        return wq.T @ turned.T / (np.sqrt(len(wq)) if root else 1)
+
+    def bounds(omega, n):
+        return np.log(n - 1) / (1 - np.cos(omega * (np.delete(np.arange(n), 1) - 1)))
+
+    def smallest(gaps):
+        low, high = 0.0, 1e9
+        for _ in range(100):
+            a = (low + high) / 2
+            low, high = (a, high) if np.exp(-a * gaps).sum() > 1 else (low, a)
+        return high
+
+    def weights(q, keys, w, off, way, sign=1, scale=None):
+        n, p = len(keys), len(w)
+        z = (q[:p] + 1j * q[p:]) * (keys[:, :p] - 1j * keys[:, p:])
+        turn = np.exp(sign * 1j * np.arange(n)[::-1, None] * w)
+        turn[:, off] = 1 if way == "stilled" else 0
+        s = (z * turn).real.sum(1) / (np.sqrt(2 * p) if scale is None else scale)
+        return np.exp(s - s.max()) / np.exp(s - s.max()).sum()
+
+    return [
+        ("three_shares", lambda s: [parts(s)[k] for k in (1, 0, 2)], "changed places"), ("three_shares", lambda s: parts(s, False), "the mean of the whole table"),
+        ("three_shares", lambda s: [1, 1, 1], "add up to"), ("three_shares", lambda s: [0.5, 0.3, 0.2], "is right"), ("three_shares", lambda s: 1.0, "should be (3,)"),
+        ("family", lambda a, b, lag, w: family(a, b, -lag, w), "turned round"), ("family", lambda a, b, lag, w: family(a, b, lag, w, root=False), "root of the head's width"),
+        ("family", lambda a, b, lag, w: family(a, b, lag, w).T, "queries belong on the left"), ("family", lambda a, b, lag, w: family(a, b, lag, w, "interleaved"), "k and k + d/2"),
+        ("family", lambda a, b, lag, w: a.T @ b / np.sqrt(len(a)), "does not turn"), ("family", lambda a, b, lag, w: a @ b.T, "should be"), ("family", lambda a, b, lag, w: 0 * (a.T @ b), "is not the head's"),
+        ("amplitude", lambda o, n: bounds(o, n).max(), "the upper bound"), ("amplitude", lambda o, n: np.log(n - 1) ** 2 / np.mean(np.log(n - 1) / bounds(o, n)) / np.log(n - 1), "the lower bound"),
+        ("amplitude", lambda o, n: smallest(1 - np.cos(o * np.arange(1, n))), "aim at lag 0"), ("amplitude", lambda o, n: 1e5, "less would do"), ("amplitude", lambda o, n: 0.5, "more is needed"),
+        ("switched", lambda q, k, w, off, way: weights(q, k, w, off, "stilled"), "with the pairs stilled"), ("switched", lambda q, k, w, off, way: weights(q, k, w, off, "zeroed"), "with the pairs zeroed"),
+        ("switched", lambda q, k, w, off, way: weights(q, k, w, off, way, sign=-1), "wrong sign"), ("switched", lambda q, k, w, off, way: weights(q, k, w, off, way, scale=1.0), "root of the head's width"),
+        ("switched", lambda q, k, w, off, way: weights(q, k, w, off, way, scale=np.sqrt(2 * len(w) - 2 * len(off)) if way == "zeroed" else None), "pairs that are off too"),
+        ("switched", lambda q, k, w, off, way: weights(q, k, w, [], way), "Nothing was switched off"), ("switched", lambda q, k, w, off, way: np.ones(len(k)), "should begin"),
+    ]
+
+
+@pytest.mark.parametrize("name, answer, sentence", wrong_circuits())
+def test_likely_wrong_answers_about_circuits_get_their_own_sentence(name, answer, sentence):
+    told = check(f"position_in_circuits/{name}", answer)
+    assert not told.accepted and sentence in told.message, told.message

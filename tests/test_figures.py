@@ -14,7 +14,7 @@ from conftest import SITE
 from poslib import absolute, cost, extension, relative, rotary
 from poslib.attention import attention, causal_mask, softmax
 from poslib.collisions import collision_counts, distance, merged_positions, nearest_lag, rounded
-from poslib.lab import atlas, bytes_and_flops, choosing, learned_positions, patching_position, real_model, results
+from poslib.lab import atlas, bytes_and_flops, choosing, learned_positions, patching_position, position_in_circuits, real_model, results
 from poslib.lab.pretrained import MINILM, installed
 from poslib.rotary import rotate
 from poslib.teach import figure, figures
@@ -713,8 +713,34 @@ def test_patch_site_is_the_head_by_hand_and_shows_the_stored_answers(encoding, s
     assert [(s[0], s[-1]) for s in spans] == [(min(got["trained"][k]), max(got["trained"][k])) for k in ("own", "source")]
 
 
+@pytest.mark.parametrize("state", [{}, {"on0": False}, {"on0": False, "on5": False, "way": "zeroed", "keys": 256}, {"on4": False, "on6": False, "keys": 8}])
+@pytest.mark.parametrize("content", ["first", "second", "one", "four", "all"])
+def test_score_waves_adds_up_what_poslib_turns(content, state):
+    heads = position_in_circuits.figure_data()
+    content = list(heads)[["first", "second"].index(content)] if content in ("first", "second") else content
+    got, said = figure("score-waves", content=content, **state).compute(), figures.call("say", "score-waves", {"content": content, **state})
+    w, keys = rotary.frequencies(64, 100000.0), state.get("keys", 64)
+    count = {"one": 1, "four": 4, "all": 32}.get(content)
+    z = np.array(heads[content][0]) / 1000 + 1j * np.array(heads[content][1]) / 1000 if count is None else np.where(np.arange(32) < count, 12 / (count or 1), 0) * np.exp(-1j * w)
+    # a query with z in its pairs and a key of ones, turned by poslib
+    q = np.concatenate([z.real, z.imag])[None].repeat(keys, 0)
+    turned = rotate(q, np.arange(keys), layout="half", frequencies=w)[:, :32]
+    lanes, total = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 8), (8, 16), (16, 32)], np.zeros(keys)
+    for n, (a, b) in enumerate(lanes):
+        on = state.get(f"on{n}", True)
+        lane = turned[:, a:b].sum(1) if on else np.full(keys, z.real[a:b].sum() if state.get("way", "stilled") == "stilled" else 0.0)
+        np.testing.assert_allclose(got["lanes"][n], lane, atol=1e-9)
+        total += lane
+    weights = softmax(total)
+    np.testing.assert_allclose(got["weights"], weights, atol=1e-9)
+    best, rival = int(weights.argmax()), np.delete(total, 1).max()
+    one, at, top, gap, side = re.search(r"lag 1 gets the weight ([\d.]+); the most goes to lag (\d+) \(([\d.]+)\). The score at lag 1 is ([\d.]+) (above|below)", said).groups()
+    assert abs(float(one) - weights[1]) < 6e-4 and int(at) == best and abs(float(top) - weights[best]) < 6e-4
+    assert abs(float(gap) - abs(total[1] - rival)) < 6e-3 and (side == "above") == (total[1] >= rival)
+
+
 def test_every_figure_of_the_book_is_tested_here():
-    assert set(figures_in_pages()) <= {"collisions", "decision-guide", "frequency-ladder", "gap-probe", "learned-table", "loss-by-length", "order", "patch-site", "phase-wheel", "position-cost", "prefix", "relative-bias", "rope-pair", "rope-sign", "rotary-spectrum", "sinusoid-pair", "tile-walk"}, "write a test that compares the new figure's numbers with poslib"
+    assert set(figures_in_pages()) <= {"collisions", "decision-guide", "frequency-ladder", "gap-probe", "learned-table", "loss-by-length", "order", "patch-site", "phase-wheel", "position-cost", "prefix", "relative-bias", "rope-pair", "rope-sign", "rotary-spectrum", "score-waves", "sinusoid-pair", "tile-walk"}, "write a test that compares the new figure's numbers with poslib"
     assert set(figures.kinds()) == set(figures_in_pages()), "a figure that no page shows"
 
 

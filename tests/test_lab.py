@@ -15,8 +15,8 @@ from poslib.absolute import frequencies, sinusoid
 from poslib.attention import split_heads
 from poslib.collisions import angle_error, kernel, rounded
 from poslib.lab import (atlas, bytes_and_flops, causal_mask, census, choosing, collisions, context_extension, extrapolation, learned_positions, llama,
-                        order_blindness, patching_position, pretrained, real_model, relative_scores, results, rope_in_practice, sinusoids, tasks,
-                        traffic, weight_layout)
+                        order_blindness, patching_position, position_in_circuits, pretrained, real_model, relative_scores, results, rope_in_practice,
+                        sinusoids, tasks, traffic, weight_layout)
 from poslib.lab import frequencies as lab_frequencies
 from poslib.lab.encodings import ENCODINGS, Encoding
 from poslib.lab.model import Transformer
@@ -1334,3 +1334,76 @@ def test_ratios_of_times_are_taken_round_by_round():
     assert choosing.ratios({"none": [1.0, 2.0, 4.0], "t5": [2.0, 6.0, 16.0]})["t5"][1] == 3.0
     stored = results.load("choosing")["step"]
     assert list(stored) == list(atlas.METHODS) and stored["none"] == [1.0, 1.0, 1.0] and all(a <= b <= c for a, b, c in stored.values())
+
+
+# ---- chapter 15 -----------------------------------------------------------------------------------
+
+def test_scores_by_content_are_those_of_the_first_layer():
+    from poslib.lab import circuits
+
+    tokens = position_in_circuits.draw(1, 5)[0]
+    i, j = torch.tril_indices(64, 64)
+    for method in ("rotary", "alibi", "t5", "none"):
+        model = position_in_circuits.new_model(method, 1)
+        for p in model.parameters():
+            p.data.add_(0.1 * torch.randn(p.shape, generator=g(3)))
+        found = torch.as_tensor(position_in_circuits.content_scores(model))[:, tokens[0][i], tokens[0][j], i - j]
+        whole = circuits.record(model, tokens, sites="scores")[0, "scores"][0][:, i, j]
+        torch.testing.assert_close(found.float(), whole, atol=1e-4, rtol=1e-4)
+        shares = position_in_circuits.shares(found_all := position_in_circuits.content_scores(model)[0])
+        assert abs(sum(shares.values()) - 1) < 1e-9 and (shares["interaction"] < 1e-20) == (method != "rotary")
+        others = found_all[..., 0][~np.eye(48, dtype=bool)].mean()
+        assert abs(position_in_circuits.own(found_all) - (found_all[..., 0].diagonal().mean() - others)) < 1e-9
+
+
+def test_masses_on_the_place_before_and_on_induction():
+    weights = torch.zeros(1, 1, 8, 8)
+    weights[0, 0, torch.arange(1, 8), torch.arange(7)] = 1
+    assert position_in_circuits.previous_mass(weights).item() == position_in_circuits.previous_mass(weights, 3).item() == 1
+    weights = torch.zeros(2, 1, 8, 8)
+    for row, period in enumerate((3, 4)):
+        for place in range(period, 8):
+            weights[row, 0, place, place - period + 1] = 0.75
+    torch.testing.assert_close(position_in_circuits.induction_mass(weights, torch.tensor([3, 4])), torch.full((2, 1), 0.75))
+    assert position_in_circuits.induction_mass(weights, torch.tensor([4, 3])).max() < 0.4
+    tokens, targets, periods = position_in_circuits.draw(6, 2)
+    for row, period in zip(tokens, periods.tolist()):
+        assert 8 <= period <= 32 and bool((row[period:] == row[:-period]).all())
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_pairs_of_one_head_are_switched_off(layout):
+    from poslib.lab import circuits
+
+    model = rope_in_practice.tiny()
+    model = llama.Llama(model.weights, model.settings._replace(layout=layout), dtype=torch.float64)
+    tokens = torch.randint(0, 64, (2, 20), generator=g(4))
+    q, k = position_in_circuits.queries_and_keys(model, tokens, [(1, 2)])[1, 2]
+    turned, still = position_in_circuits.pair_scores(q, k, model.settings)
+    for way, turn in (("stilled", position_in_circuits.quiet(model, [(1, 2), (2, 0)], [0, 2])), ("zeroed", circuits.zeroed(model, [0, 2], layer=1, heads=2))):
+        wanted = circuits.record(model, tokens, sites="weights", turn=turn)[1, "weights"]
+        torch.testing.assert_close(position_in_circuits.without(turned, still, [0, 2], way), wanted[:, 2])
+        assert (wanted[:, 2] - circuits.record(model, tokens, sites="weights")[1, "weights"][:, 2]).abs().max() > 1e-3
+    lower, _ = position_in_circuits.pair_scores(q, k, model.settings, 3)
+    torch.testing.assert_close(lower.sum(1), circuits.record(
+        model, tokens, sites="scores", turn=circuits.placed(model, torch.arange(20) - 3, which="q", layer=1))[1, "scores"][:, 2])
+
+
+def test_the_stored_circuits_are_complete():
+    stored = results.load("position_in_circuits")
+    toys, real = stored["toys"], stored["smollm2"]
+    assert set(toys) == {f"{m}/2/{s}" for m in position_in_circuits.METHODS for s in range(5)} | {f"rotary/1/{s}" for s in range(3)}
+    assert all(len(row["steps"]) == len(row["right"]) == 12 for row in toys.values())
+    before, names = np.array(real["before"]), real["passages"]
+    assert before.shape == np.array(real["first"]).shape == (16, 30, 9) and set(real["chosen on"]) <= set(names)
+    heads = position_in_circuits.chosen(before, names)
+    others = position_in_circuits.drawn_heads(before, heads, 5, 0)
+    assert [tuple(map(int, name.split(", "))) for name in real["heads"]] == heads + others and not set(heads) & set(others)
+    for found in real["heads"].values():
+        assert set(found["stilled"]) == set(found["zeroed"]) == set(position_in_circuits.groups(32)) and len(found["whole"]) == 10
+    assert len(real["copying"]) == 7 and all(len(x) == 5 for x in real["copying"].values())
+
+
+def test_the_figure_score_waves_holds_what_is_stored():
+    text = (Path(results.__file__).parents[2] / "teach" / "js" / "score-waves.js").read_text("utf8")
+    assert json.loads(re.search(r"^  const DATA = (.*);$", text, re.M)[1]) == position_in_circuits.figure_data(), "python -m poslib.lab.position_in_circuits --figure"

@@ -1,0 +1,418 @@
+"""The experiments of chapter 15: which circuits use position, in small models without MLPs and in SmolLM2.
+
+    python -m poslib.lab.position_in_circuits   writes results/position_in_circuits.json; ten minutes of CPU time; without SmolLM2 its part is left as it was
+    python -m poslib.lab.position_in_circuits --figure    writes the data of the figure score-waves, from the stored result
+
+Two layers of attention and nothing else learn to continue a sequence that repeats itself (`tasks.repeated`).  How much do their heads look
+at the place before, how much at what followed the token last time, and when do they begin?  In SmolLM2, heads that look at the place before
+are chosen on some passages and measured on others; there pairs of one head stop turning, or count for nothing.
+
+What is finished is kept in the result's file, and a run that was interrupted goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from poslib.attention import causal_mask, softmax, split_heads
+from poslib.lab import pretrained, real_model, results, tasks
+from poslib.lab._torch import torch
+from poslib.lab.circuits import record, stilled
+from poslib.lab.llama import losses, open_llama
+from poslib.lab.model import Transformer
+from poslib.lab.training import one_thread, train
+from poslib.rotary import rotate
+
+nn = torch.nn
+
+LENGTH, SYMBOLS, PERIODS = 64, 48, (8, 32)
+STEPS, EVERY, BATCH, SEEDS = 480, 40, 16, range(5)
+# steps and settings that differ: ALiBi's usual slopes for two heads, 1/16 and 1/256, are too flat for this (chapter 7); T5's table needs a rate of its own (chapter 6)
+METHODS = {"rotary": {}, "alibi": {"settings": {"slopes": (1.0, 0.0625)}}, "t5": {"settings": {"max_distance": 64}, "position_rate": 10},
+           "learned": {}, "none": {}}
+TEST = 32                               # sequences on which heads are measured
+LATE = 32                               # queries from here on are asked about the first place
+
+
+# ---- small models ----------------------------------------------------------------------------------
+
+class Nothing(nn.Module):
+    """In place of an MLP: adds nothing."""
+
+    def forward(self, x):
+        return torch.zeros_like(x)
+
+
+def attention_only(**how):
+    """A `Transformer` whose layers are attention alone."""
+    model = Transformer(**how)
+    for block in model.blocks:
+        block.mlp = Nothing()
+    return model
+
+
+def new_model(method, seed, layers=2):
+    """Width 64, two heads, causal, attention alone."""
+    return attention_only(vocabulary=SYMBOLS, width=64, heads=2, layers=layers, causal=True, position=method, max_length=LENGTH, seed=seed,
+                          settings=METHODS[method].get("settings"))
+
+
+def draw(count, seed):
+    """Repeating sequences, what is asked, and the period of each: `tasks.repeated` with the period read off its targets."""
+    tokens, targets = tasks.repeated(count, torch.Generator().manual_seed(seed), length=LENGTH, periods=PERIODS, symbols=SYMBOLS)
+    return tokens, targets, (targets == tasks.IGNORED).sum(1)
+
+
+def patterns(model, tokens):
+    """Attention weights of each layer: tensors (batch, heads, length, length)."""
+    return list(record(model, tokens, sites="weights").values())
+
+
+def previous_mass(weights, first=1):
+    """Mean weight on the place before, of queries from `first` on: (batch, heads)."""
+    return weights.diagonal(-1, -2, -1)[..., first - 1:].mean(-1)
+
+
+def induction_mass(weights, periods):
+    """Mean weight on the places after the token's earlier occurrences one period apart, where there is one: (batch, heads)."""
+    place = torch.arange(weights.shape[-1])
+    back = place[:, None] - place - periods[:, None, None]
+    wanted = (back % periods[:, None, None] == periods[:, None, None] - 1) & (back >= -1) & (place[:, None] >= periods[:, None, None])
+    asked = place >= periods[:, None]
+    return (weights * wanted[:, None]).sum(-1).mul(asked[:, None]).sum(-1) / asked.sum(-1, keepdim=True)
+
+
+@torch.no_grad()
+def look_at(model, test):
+    """Share of right answers, and for each layer and head the mass on the place before, on induction, and on the first place."""
+    tokens, targets, periods = test
+    asked, seen = targets != tasks.IGNORED, patterns(model, tokens)
+
+    def of(heads):
+        return [[round(v, 4) for v in layer.mean(0).tolist()] for layer in heads]
+
+    return {"right": round((model(tokens).argmax(-1) == targets)[asked].double().mean().item(), 4),
+            "previous": of(previous_mass(w, PERIODS[0]) for w in seen), "induction": of(induction_mass(w, periods) for w in seen),
+            "first": of(w[..., LATE:, 0].mean(-1) for w in seen)}
+
+
+def learn(method, seed, *, layers=2, steps=STEPS, every=EVERY, progress=None):
+    """Train one model; what `look_at` sees on the way: (model, [(step, …)])."""
+    model, test = new_model(method, seed, layers), draw(TEST, 9000)
+    seen = train(model, lambda g: tasks.repeated(BATCH, g, length=LENGTH, periods=PERIODS, symbols=SYMBOLS), steps=steps, seed=seed,
+                 position_rate=METHODS[method].get("position_rate", 1), every=every, look=lambda m: look_at(m, test), progress=progress)
+    return model, seen
+
+
+@torch.no_grad()
+def content_scores(model, lags=LENGTH):
+    """Scores of the first layer by query token, key token and lag: float64 (heads, symbols, symbols, lags).
+
+    Of encodings that add nothing to the tokens' vectors: there the first layer's score has no other arguments.
+    """
+    block, x = model.blocks[0], model.embedding.weight
+    q, k, _ = (split_heads(t[None], block.heads)[0].double() for t in block.qkv(block.norm1(x)).chunk(3, -1))     # (heads, symbols, width)
+    found = []
+    for lag in range(lags):
+        one = torch.full((SYMBOLS,), lag), torch.zeros(SYMBOLS, dtype=torch.long)
+        turned_q, turned_k = model.positions.turn(q, q, one[0])[0], model.positions.turn(k, k, one[1])[1]
+        found.append(turned_q @ turned_k.mT / q.shape[-1] ** 0.5)
+    scores = torch.stack(found, -1)
+    bias = model.positions.bias(torch.arange(lags), torch.float64)
+    return (scores if bias is None else scores + bias[:, -1].flip(-1)[:, None, None]).numpy()
+
+
+def shares(scores):
+    """Variance of scores (contents, contents, lags) split into lag, content and interaction, which add up to 1; see (eq:pc-split)."""
+    s = scores - scores.mean()
+    lag, content = s.mean((0, 1)), s.mean(2)
+    rest = s - lag - content[..., None]
+    parts = {"lag": (lag ** 2).mean(), "content": (content ** 2).mean(), "interaction": (rest ** 2).mean()}
+    return {name: float(part / (s ** 2).mean()) for name, part in parts.items()}
+
+
+def own(scores):
+    """How much a token's score with itself is above that with others, at lag 0, on average; scores (contents, contents, lags)."""
+    now, count = scores[..., 0], len(scores)
+    return float(np.trace(now) / count - (now.sum() - np.trace(now)) / (count * (count - 1)))
+
+
+def begins(row, kind, layer, threshold=0.4):
+    """First step of a stored row at which the best head of a layer puts more than `threshold` there; None if none does."""
+    return next((step for step, found in zip(row["steps"], row[kind]) if max(found[layer]) > threshold), None)
+
+
+# ---- SmolLM2 ---------------------------------------------------------------------------------------
+
+TOKENS, FROM = 256, 16                  # of a passage; queries before that are not counted
+RANDOM = 6                              # passages of random tokens
+CHOOSING = ("code: argparse", "code: ast", "prose: assignment", "prose: attribute-access", "random 0", "random 1")
+HEADS, OTHERS = 10, 5                   # that look at the place before; drawn from the rest
+MOVED = (1, 4)                          # by which the queries' ids are lowered
+REST = 6                                # a layer whose heads' common resting place is named
+COPIED, DRAWS = 128, range(3)           # tokens that are read twice; draws of as many heads
+
+
+def passages(tokenizer, vocabulary):
+    """Chapter 14's ten, and random tokens: {name: integer tensor (TOKENS,)}."""
+    found = real_model.passages(tokenizer, TOKENS)
+    g = torch.Generator().manual_seed(15)
+    return found | {f"random {n}": torch.randint(0, vocabulary, (TOKENS,), generator=g) for n in range(RANDOM)}
+
+
+@torch.no_grad()
+def masses(model, tokens):
+    """Mean weight on the place before and on the first place, of queries from FROM on: two float64 arrays (batch, layers, heads)."""
+    before, first = [], []
+
+    def look(layer, site, x):
+        if site == "weights":
+            before.append(previous_mass(x, FROM))
+            first.append(x[..., FROM:, 0].mean(-1))
+
+    model.read(tokens, look=look)
+    return tuple(torch.stack(found, 1).double().numpy() for found in (before, first))
+
+
+@torch.no_grad()
+def anchors(model, tokens):
+    """Where each layer rests: the key in the first half that the second half's queries weigh most, over all heads, and that mean weight: [(place, weight)]."""
+    found, half = [], tokens.shape[1] // 2
+
+    def look(layer, site, x):
+        if site == "weights":
+            weight, place = x[0, :, half:, :half].mean((0, 1)).max(-1)
+            found.append((int(place), round(float(weight), 4)))
+
+    model.read(tokens, look=look)
+    return found
+
+
+@torch.no_grad()
+def queries_and_keys(model, tokens, heads):
+    """Queries and keys of some heads, unturned: {(layer, head): (q, k)}, each (batch, length, head width)."""
+    s, kept = model.settings, {}
+
+    def look(layer, site, x):
+        if site in ("q", "k"):
+            kept[layer, site] = x
+
+    model.read(tokens, look=look)
+    return {(n, h): (kept[n, "q"][:, h], kept[n, "k"][:, h // (s.heads // s.kv_heads)]) for n, h in heads}
+
+
+def pair_scores(q, k, settings, shift=0):
+    """Scaled scores of one head by pair, turned and unturned: two tensors (batch, pairs, length, length).
+
+    Parameters
+    ----------
+    q, k : tensors, shape (batch, length, head width), unturned
+    settings : poslib.lab.pretrained.Settings
+    shift : int
+        By which the queries' position ids are lowered; the keys' stay.
+    """
+    places, width = torch.arange(q.shape[1]), q.shape[-1]
+
+    def pairs(x):
+        return torch.view_as_real(as_pairs(x, settings.layout)).transpose(1, 2)                                # (batch, pairs, length, 2)
+
+    def turned(x, positions):
+        return rotate(x, positions, layout=settings.layout, base=settings.base)
+
+    return tuple(pairs(a) @ pairs(b).mT / width ** 0.5 for a, b in ((turned(q, places - shift), turned(k, places)), (q, k)))
+
+
+def without(turned, still, pairs, way):
+    """The head's weights when some pairs do not turn ("stilled") or count for nothing ("zeroed"), (batch, length, length)."""
+    on = torch.ones(turned.shape[1], dtype=torch.bool)
+    on[list(pairs)] = False
+    s = turned[:, on].sum(1) + (still[:, ~on].sum(1) if way == "stilled" else 0)
+    return softmax(s, causal_mask(s.shape[-1], like=s))
+
+
+def groups(pairs):
+    """What is switched off: each pair, bands, and all pairs but the first one or four."""
+    bands = {"0-3": range(4), "4-7": range(4, 8), "8-15": range(8, 16), "16-31": range(16, pairs), "all": range(pairs),
+             "all but 0": range(1, pairs), "all but 0-3": range(4, pairs)}
+    return {**{str(k): [k] for k in range(pairs)}, **{name: list(p) for name, p in bands.items()}}
+
+
+@torch.no_grad()
+def of_one_head(q, k, settings):
+    """What one head does on each passage: the mass on the place before, whole and with pairs switched off, and how far its pattern moves.
+
+    Returns
+    -------
+    dict
+        whole : list; way : {group: list} of masses; way + " moves" : {group: list} of mean total variation distances to the whole pattern; moved:
+        {s: [mass on lag 1, mass on lag 1 + s]} with the queries' ids lowered by s; arrows: [real, imaginary] of each pair's mean query times its
+        mean key, over the root of the width; fixed: [queries, keys], for each pair the square of the mean over the mean of the squares.
+    """
+    turned, still = pair_scores(q, k, settings)
+    whole = without(turned, still, [], "stilled")
+    found = {"whole": _numbers(previous_mass(whole, FROM))}
+    for way in ("stilled", "zeroed"):
+        found[way], found[f"{way} moves"] = {}, {}
+        for name, pairs in groups(turned.shape[1]).items():
+            weights = without(turned, still, pairs, way)
+            found[way][name] = _numbers(previous_mass(weights, FROM))
+            found[f"{way} moves"][name] = _numbers((weights - whole).abs().sum(-1)[:, FROM:].mean(-1) / 2)
+    found["moved"] = {}
+    for s in MOVED:
+        weights = without(*pair_scores(q, k, settings, s), [], "stilled")
+        found["moved"][str(s)] = [_numbers(weights.diagonal(-lag, -2, -1)[:, FROM - lag:].mean(-1)) for lag in (1, 1 + s)]
+    z = [as_pairs(x, settings.layout)[:, FROM:] for x in (q, k)]                                                # (batch, length, pairs), complex
+    arrows = z[0].mean(1) * z[1].mean(1).conj() / q.shape[-1] ** 0.5
+    found["arrows"] = [[_numbers(pair) for pair in part.T] for part in (arrows.real, arrows.imag)]
+    found["fixed"] = [[_numbers(pair) for pair in (x.mean(1).abs() ** 2 / (x.abs() ** 2).mean(1)).T] for x in z]
+    return found
+
+
+def as_pairs(x, layout):
+    """Channels (..., width) as complex numbers (..., pairs)."""
+    x = x.unflatten(-1, (2, -1)).mT if layout == "half" else x.unflatten(-1, (-1, 2))
+    return torch.view_as_complex(x.contiguous())
+
+
+def quiet(model, heads, pairs):
+    """A `turn` for `Llama.read` in which some pairs of some heads, (layer, head), do not turn."""
+    turn = None
+    for layer in sorted({n for n, _ in heads}):
+        turn = stilled(model, list(pairs), layer=layer, heads=[h for n, h in heads if n == layer], turn=turn)
+    return turn
+
+
+@torch.no_grad()
+def copying(model, tokens, heads=(), pairs=()):
+    """Mean loss of a passage's second reading, right after the first, in nats a token, (batch,); pairs of some heads do not turn."""
+    twice = tokens.repeat(1, 2)
+    return losses(model, twice, turn=quiet(model, heads, pairs))[:, tokens.shape[1]:].mean(1)
+
+
+def chosen(before, names, count=HEADS):
+    """The heads that look at the place before most, on the passages they are chosen on: [(layer, head)]."""
+    mean = before[[names.index(n) for n in CHOOSING]].mean(0)
+    return [tuple(int(i) for i in np.unravel_index(at, mean.shape)) for at in np.argsort(-mean, axis=None)[:count]]
+
+
+def drawn_heads(before, not_these, count, seed):
+    """Other heads, at random."""
+    rest = [(n, h) for n in range(before.shape[1]) for h in range(before.shape[2]) if (n, h) not in not_these]
+    return [rest[i] for i in sorted(np.random.default_rng(seed).choice(len(rest), count, replace=False))]
+
+
+def figure_data(stored=None):
+    """What the figure score-waves holds of SmolLM2's heads: the mean arrows of each pair, in thousandths, {"layer, head": [real, imaginary]}."""
+    heads = (results.load("position_in_circuits") if stored is None else stored)["smollm2"]["heads"]
+    best = [name for name, found in heads.items() if found["kind"] == "previous"][:3]
+    return {name: [[round(1000 * float(np.mean(pair))) for pair in part] for part in heads[name]["arrows"]] for name in best}
+
+
+def _put_into_figure():
+    path = Path(results.__file__).parents[2] / "teach" / "js" / "score-waves.js"
+    line = f"  const DATA = {json.dumps(figure_data(), separators=(',', ':'))};"
+    path.write_text(re.sub(r"^  const DATA = .*;$", lambda _: line, path.read_text("utf8"), count=1, flags=re.M), "utf8")
+
+
+def _numbers(x):
+    return [round(v, 4) for v in np.asarray(x, float).tolist()]
+
+
+# ---- the stored run --------------------------------------------------------------------------------
+
+def _toys(stored, keep):
+    for layers, seeds, methods in ((2, SEEDS, METHODS), (1, SEEDS[:3], ["rotary"])):
+        for method in methods:
+            for seed in seeds:
+                name = f"{method}/{layers}/{seed}"
+                if name in stored:
+                    continue
+                model, seen = learn(method, seed, layers=layers, progress=False)
+                row = {"steps": [step for step, _ in seen], **{key: [found[key] for _, found in seen] for key in seen[0][1]}}
+                if method != "learned":
+                    tables = content_scores(model)
+                    row["shares"] = [{k: round(v, 6) for k, v in shares(s).items()} for s in tables]
+                    row["own"] = _numbers([own(s) for s in tables])
+                stored[name] = row
+                last = seen[-1][1]
+                print(name, "right", last["right"], "previous", last["previous"], "induction", last["induction"], flush=True)
+                keep()
+
+
+def _real(stored, keep):
+    model, tokenizer = open_llama(), pretrained.open_tokenizer(pretrained.SMOLLM2)
+    texts = passages(tokenizer, model.settings.vocabulary)
+    names = list(texts)
+    if "before" not in stored:
+        both = [masses(model, tokens[None]) for tokens in texts.values()]
+        stored |= {"passages": names, "chosen on": list(CHOOSING), **{key: [[_numbers(layer) for layer in found[n][0]] for found in both]
+                                                                     for n, key in enumerate(("before", "first"))}}
+        print("masses of all heads on", len(names), "passages", flush=True)
+        keep()
+    if "anchors" not in stored:
+        stored["anchors"] = [anchors(model, tokens[None]) for tokens in texts.values()]
+        stored["anchor tokens"] = [tokenizer.decode([int(tokens[found[REST][0]])]) for tokens, found in zip(texts.values(), stored["anchors"])]
+        print("anchors", [found[REST] for found in stored["anchors"]], flush=True)
+        keep()
+    before = np.array(stored["before"])
+    heads = chosen(before, names)
+    others = drawn_heads(before, heads, OTHERS, 0)
+    stored.setdefault("heads", {})
+    measured = [n for n in names if n not in CHOOSING]
+    todo = [h for h in heads + others if f"{h[0]}, {h[1]}" not in stored["heads"]]
+    if todo:
+        found = [queries_and_keys(model, texts[n][None], todo) for n in measured]
+    for head in todo:
+        rows = [of_one_head(*f[head], model.settings) for f in found]
+        stored["heads"][f"{head[0]}, {head[1]}"] = {"kind": "previous" if head in heads else "other", **_together(rows)}
+        print("head", head, "mass before", np.mean([r["whole"] for r in rows]).round(3), flush=True)
+        keep()
+    stored.setdefault("copying", {})
+    tokens = torch.stack([texts[f"random {n}"][:COPIED] for n in range(1, RANDOM)])
+    conditions = {"none": ((), ()), "previous, pair 0": (heads, [0]), "previous, pairs 0-3": (heads, range(4)), "previous, pairs 16-31": (heads, range(16, 32))}
+    conditions |= {f"draw {n}, pair 0": (drawn_heads(before, heads, HEADS, 100 + n), [0]) for n in DRAWS}
+    for name, (which, pairs) in conditions.items():
+        if name not in stored["copying"]:
+            stored["copying"][name] = _numbers(torch.cat([copying(model, t[None], which, pairs) for t in tokens]))
+            print("second reading,", name, np.mean(stored["copying"][name]).round(3), flush=True)
+            keep()
+
+
+def _together(rows):
+    """Lists of one passage each, by the same keys, to one list of all passages."""
+    if isinstance(rows[0], dict):
+        return {key: _together([r[key] for r in rows]) for key in rows[0]}
+    if isinstance(rows[0][0], list):
+        return [_together([r[i] for r in rows]) for i in range(len(rows[0]))]
+    return [v for r in rows for v in r]
+
+
+@one_thread()
+def main():
+    try:
+        stored = results.load("position_in_circuits")
+    except ValueError:
+        stored = {}
+    toys, real = stored.get("toys", {}), stored.get("smollm2", {})
+
+    def keep():
+        results.store("position_in_circuits", {
+            "what": f"toys: encoding/layers/seed; {STEPS} steps of {BATCH} sequences of {LENGTH} tokens ({SYMBOLS} kinds) that repeat with periods {PERIODS[0]} to {PERIODS[1]}. By step: "
+                    "share of right answers; for each layer and head the mean weight on the place before, on induction (after earlier occurrences), and on the "
+                    f"first place for queries from {LATE} on. shares: variance of the first layer's scores, for each head; own: score of a token with itself, less that with others. smollm2: before, first: mean weight of "
+                    f"each passage, layer and head on the place before and on the first place, queries from {FROM} on. heads: on passages they were not chosen on; "
+                    "pairs stilled or zeroed at that head alone; moves: total variation. copying: loss of a second reading of random tokens, nats a token. anchors: of each passage and layer the place that all heads weigh most, and how much.",
+            "toys": toys, "smollm2": real}, command="python -m poslib.lab.position_in_circuits", seeds=SEEDS)
+
+    if pretrained.installed(pretrained.SMOLLM2):
+        _real(real, keep)
+    _toys(toys, keep)
+
+
+if __name__ == "__main__":
+    _put_into_figure() if "--figure" in sys.argv[1:] else main()
