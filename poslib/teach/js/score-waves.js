@@ -59,7 +59,8 @@
       c.lanes.forEach((v, i) => {
         const y0 = top + lane * (i + 0.5);
         g += line(left, y0, right, y0, `stroke="${INK}" stroke-opacity=".18"`) + text(left - 6, y0 + 4, LANES[i][0], `text-anchor="end" font-size="12"${c.on[i] ? '' : ' fill-opacity=".55" text-decoration="line-through"'}`) +
-          `<path d="${path(centred(v), y0, scale)}" stroke="${c.on[i] ? BLUE : INK}" stroke-width="1.6"${c.on[i] ? '' : ' stroke-dasharray="3 3" stroke-opacity=".6"'}/>`;
+          `<path d="${path(centred(v), y0, scale)}" stroke="${c.on[i] ? BLUE : INK}" stroke-width="1.6"${c.on[i] ? '' : ' stroke-dasharray="3 3" stroke-opacity=".6"'}/>` +
+          (c.on[i] ? '' : text(right, y0 - 6, `adds ${number(v[0])} at each lag`, 'text-anchor="end" font-size="12"'));
       });
       const y1 = top + lane * n + 38, total = centred(c.total), k1 = Math.min(scale, 30 / Math.max(1e-9, ...total.map(Math.abs)));
       g += line(left, y1, right, y1, `stroke="${INK}" stroke-opacity=".4"`) + text(left - 6, y1 + 4, 'sum', 'text-anchor="end" font-size="12"') +
