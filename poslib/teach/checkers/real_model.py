@@ -44,6 +44,7 @@ def mean_kept(answer):
     for count in (1, 7):
         u = rng.uniform(1.5, 3.5, count)
         c = {5000: u * rng.uniform(0.3, 1.4, count), 0: u * rng.uniform(0.05, 0.3, count), 9000: u * rng.uniform(0.9, 2, count)}
+        c[1000] = c[0] * rng.uniform(0.5, 1.2, count)       # copied better than beside, some of them
         got = answer(u.copy(), {g: x.copy() for g, x in c.items()})
         if not isinstance(got, dict) or set(got) != set(c):
             raise Mistake(f"Return a dictionary with a share for each of the gaps {sorted(c)}.")
@@ -55,7 +56,8 @@ def mean_kept(answer):
             shares = (u - x) / (u - c[0])
             if abs(value - shares.mean()) < 1e-9:
                 continue
-            for wrong, why in ((np.clip(shares, 0, 1).mean(), "Do not clip: below 0 the first reading does harm, and that is worth knowing."),
+            for wrong, why in (*((np.clip(shares, *ends).mean(), "Do not clip: below 0 the first reading does harm, above 1 it helps more from afar.")
+                                 for ends in ((0, 1), (0, None), (None, 1))),
                                ((1 - x / u).mean(), "At the gap 0 the share must be 1: divide by u - c(0), not by u."),
                                ((u - x).mean() / (u - c[0]).mean(), "That is the ratio of the means. Take each passage's share first."),
                                (1 - shares.mean(), "That is the share lost; asked is what is kept."),
@@ -79,7 +81,8 @@ def reach(answer):
         if right is None and got is not None:
             raise Mistake(f"{asked} you give {got}, but the smallest gap in the list fails already: the answer is None.")
         if got is None:
-            raise Mistake(f"{asked} you give None; {right} and all smaller gaps pass. Note that 0 is a gap, and counts as false.")
+            raise Mistake(f"{asked} you give None; {right} and all smaller gaps pass{', and a share that equals the least is enough' if least in kept.values() else ''}."
+                          + (" Note that 0 is a gap, and counts as false." if right == 0 else ""))
         if good and got == max(good):
             raise Mistake(f"{asked} you give {got}. There the share is large enough, and at a smaller gap it is not: a hole in between.")
         if got == [g for g in kept if g in good][-1]:
@@ -118,5 +121,7 @@ def apart(answer):
                            (((q[:n] + 1j * q[n:]) * (k[:n] + 1j * k[n:]) * np.exp(1j * angle)).real.sum() / np.sqrt(2 * n), "Take the conjugate of the key.")):
             if abs(value.real - wrong) < 1e-9:
                 raise Mistake(f"{asked} you give {value.real:.4f} and the score is {right:.4f}. {why}")
+        if abs(value.real - right) < 1e-3:
+            raise Mistake(f"{asked} you are off by {abs(value.real - right):.0e}. Form the angles in float64.")
         raise Mistake(f"{asked} you give {value.real:.4f} and the score is {right:.4f}. Turn pair by pair, each by its own distance.")
     return "Right: every pair has a distance of its own now."
