@@ -151,7 +151,7 @@ CONSTRAINTS = {
     "apart": {False: "", True: "position as a term of its own"},
 }
 CLOSE, BEHIND = 0.15, 0.2                               # nats a byte at L over the best
-SMALL, LARGE, FOUND, LOST = 0.05, 0.3, 0.99, 0.9        # nats a byte at 8 L over those at L; shares of right answers
+SMALL, LARGE, FOUND, LOST, FAILED = 0.05, 0.3, 0.99, 0.9, 0.5        # nats a byte at 8 L over those at L; shares of right answers
 
 
 class Rule(NamedTuple):
@@ -183,7 +183,7 @@ def rules():
     add("out", "xpos", "its scores would grow toward later keys", "chapter 8", model="encoder")
     add("against", "alibi kerple", "the penalty is the same on both sides: no direction", "chapter 6", model="encoder")
     add("against", "mixed", "its layers without positions lean on the causal mask", "chapter 2", model="encoder")
-    add("for", "shaw t5 rotary", "tells left from right as it stands", "chapter 6", model="encoder")
+    add("for", "learned sinusoid shaw t5 rotary proportional", "tells left from right as it stands", "chapter 6", model="encoder")
     add("out", "learned", "there are no trained rows past the table", "chapter 3", length="loss")
     add("out", "learned", "there are no trained rows past the table", "chapter 3", length="fetch")
     add("for", "mixed", "turns no lag beyond the window, whatever the length", "this chapter", length="loss")
@@ -216,7 +216,8 @@ def rules():
             if copy[m][:, column].min() > FOUND:
                 add("for", m, f"atlas: copies from four back at {at}, every seed", "atlas", lag=True, length=length)
             elif copy[m][:, column].mean() < LOST:
-                add("against", m, f"atlas: copies {100 * copy[m][:, column].mean():.0f} % from four back at {at}", "atlas", lag=True, length=length)
+                side = "against" if copy[m][:, column].mean() >= FAILED else "out"
+                add(side, m, f"atlas: copies {100 * copy[m][:, column].mean():.0f} % from four back at {at}", "atlas", lag=True, length=length)
     add("for", "rotary proportional xpos mixed", "turned before the kernel: any attention kernel will do", "chapter 12", kernel="turn")
     add("for", "none learned sinusoid", "the kernel sees nothing of it", "chapter 11", kernel="turn")
     add("out", "shaw", "a vector for each lag inside the kernel", "chapter 11", kernel="turn")
@@ -231,6 +232,7 @@ def rules():
     add("against", "none", "full layers only: without positions there is nothing near", "this chapter", memory=True)
     add("for", "t5 alibi kerple", "score = content + a number: two terms to read", "chapter 6", apart=True)
     add("for", "shaw", "score = content + a term with the lag", "chapter 6", apart=True)
+    add("against", "none", "no term at all: what there is of position is in the states", "chapter 2", apart=True)
     add("against", "learned sinusoid", "position runs through the stream and every matrix", "chapter 3", apart=True)
     add("against", "rotary proportional xpos mixed", "content and lag are one product: a map for each lag", "chapter 8", apart=True)
     return found

@@ -90,6 +90,7 @@ def chosen(answer):
     more = [({}, "x", "for"), ({}, "x", "for"), ({}, "x", "for"), ({"far": True}, "x", "out"), ({}, "y", "against"), ({"far": True}, "z", "against"), ({"far": True}, "z", "against")]
     tests = [(rules, a, r, w) for a, r, w in cases]
     tests.append((more, {"far": True}, {"y"}, "x has three reasons for it, but a rule says that it is out: no number of reasons outweighs that."))
+    tests.append(([({"far": True}, "x", "for"), ({}, "y", "against")], {"far": False}, {"x"}, "No rule fires for x, which leaves it at 0; y has one against it."))
     for given, answers, right, why in tests:
         got = answer([(dict(w), m, s) for w, m, s in given], dict(answers))
         if isinstance(got, str) or not hasattr(got, "__iter__"):
@@ -118,6 +119,7 @@ def cache(answer):
                            (1 - ((layers - full) * tokens + full * min(window, tokens)) / (layers * tokens), f"you give the windows to {full} layers; those are the full ones, the other {layers - full} have windows"),
                            (1 - full / layers, "the layers with windows cache something, too"),
                            (1 - (tokens / every + (1 - 1 / every) * min(window, tokens)) / tokens, f"of {layers} layers {full} are full, every {every}th one; {layers}/{every} is no whole number"),
+                           (1 - (-(-layers // every) * tokens + (layers + -layers // every) * min(window, tokens)) / (layers * tokens), f"you round {layers}/{every} up; full is every {every}th layer, counted from 1"),
                            (1 - min(window, tokens) / tokens, "you give every layer a window")]:
             if math.isclose(got, wrong, abs_tol=1e-9):
                 raise Mistake(f"For {layers} layers, every {every}th full, windows of {window:,} and {tokens:,} tokens: {why}.")
