@@ -296,8 +296,8 @@ def _layout(model):
     _sizes(model)
     if isinstance(model, Llama):
         return model.settings.layout
-    if not isinstance(model.positions, encodings.Rotary):
-        raise ValueError(f"model has the encoding {type(model.positions).__name__}; allowed is Rotary, which turns")
+    if not isinstance(model.positions, encodings.Rotary) or isinstance(model.positions, encodings.Xpos):
+        raise ValueError(f"model has the encoding {type(model.positions).__name__}; allowed are Rotary and Proportional, which turn and do nothing else")
     if model.positions.shift is not None:
         raise ValueError("model has a shift, which no turn of queries and keys makes; allowed is None")
     return "half"
@@ -450,7 +450,7 @@ def terms(model: Model, tokens: Tensor, layer: int, head: int | None = None, pos
     dict from names to tensors, shape (batch, heads, length, length), or (batch, length, length) for one head
         They add up to what `record` has as "scores".
 
-        - Rotary: "pair 0", "pair 1", …, what each pair of channels adds ("shift", too, if the encoding has one).
+        - Rotary, p-RoPE and xPos: "pair 0", "pair 1", …, what each pair of channels adds ("shift", too, if the encoding has one).
         - ALiBi, T5 and KERPLE: "content", queries times keys, and "position", the bias.
         - Shaw: "content", and "query-position", queries times the vectors of lags.
         - Learned and sinusoidal tables, at layer 0 alone: "content-content", "content-position", "position-content" and "position-position", the query's part
