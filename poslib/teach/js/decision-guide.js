@@ -31,7 +31,7 @@
       { name: 'tune', label: 'long texts at the end of training', type: 'check', value: false },
       { name: 'memory', label: 'the cache must stay small', type: 'check', value: false },
       { name: 'apart', label: 'position as a term of its own', type: 'check', value: false },
-      { name: 'look', label: 'show the reasons for', type: 'choice', value: 'first', options: [['first', 'the first of the list'], ['second', 'the second'], ['rotary', 'RoPE'], ['alibi', 'ALiBi'], ['t5', 'T5 bias'], ['shaw', 'Shaw'], ['mixed', 'windows and NoPE'], ['none', 'no positions'], ['learned', 'learned table']] },
+      { name: 'look', label: 'show the reasons for', type: 'choice', value: 'first', options: [['first', 'the first of the list'], ['second', 'the second'], ['rotary', 'RoPE'], ['alibi', 'ALiBi'], ['t5', 'T5 bias'], ['shaw', 'Shaw'], ['mixed', 'windows and NoPE'], ['proportional', 'p-RoPE'], ['xpos', 'xPos'], ['kerple', 'KERPLE'], ['none', 'no positions'], ['learned', 'learned table'], ['sinusoid', 'sinusoids']] },
     ],
     compute(s) {
       const list = ranked(s), shown = s.look === 'first' ? list[0] : s.look === 'second' ? list[1] : list.find((m) => m.method === s.look);
