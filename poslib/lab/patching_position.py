@@ -186,19 +186,20 @@ def runs(model, ahead=AHEAD):
     """Sequences with a period; the logits of other runs of them, by name; and their streams after the first layer, place by place.
 
     "ids": the same tokens, ids `ahead` further on.  "prefix": other tokens at the first places, ids as they were.  "window": `ahead` more
-    tokens in front, so that every place stands further on and sees more.  "other": other tokens everywhere.
+    tokens in front, so that every place stands further on and sees more.  "fillers": as "window", with other tokens in front.  "other": other
+    tokens everywhere.
     """
     g = torch.Generator().manual_seed(804)
     once = torch.rand(128, KINDS, generator=g).argsort(1)[:, :PERIOD]     # all different: the answer is certain
     tokens = once[:, torch.arange(READ) % PERIOD]
     other = _draw(805, length=READ, symbols=KINDS)
     mixed = torch.cat([other[:, :PREFIX], tokens[:, PREFIX:]], 1)
-    longer = torch.cat([_draw(806, length=ahead, symbols=KINDS), tokens], 1)
+    longer, fillers = (torch.cat([_draw(seed, length=ahead, symbols=KINDS), tokens], 1) for seed in (806, 812))
     after = lambda x, positions=None: record(model, x, positions, sites="stream", layers=1)[1, "stream"]  # noqa: E731
     shifted = torch.arange(READ) + ahead
     alone = {"own": model(tokens), "ids": model(tokens, shifted), "prefix": model(mixed), "window": model(longer)[:, ahead:]}
     return tokens, alone, {"own": after(tokens), "ids": after(tokens, shifted), "prefix": after(mixed), "window": after(longer)[:, ahead:],
-                           "other": after(other)}
+                           "fillers": after(fillers)[:, ahead:], "other": after(other)}, longer
 
 
 @torch.no_grad()
@@ -209,26 +210,33 @@ def chain_sites(model, ahead=AHEAD):
     -------
     dict
         By the run: share of right answers in the second period, and how far the first layer's states are from the model's own, in
-        lengths of these.  "unpatched" is the other run by itself: what a patch from it could at best keep.
+        lengths of these.  "unpatched" is the other run by itself: what a patch from it could at best keep.  "fillers" alone is patched into the
+        run "window", at as many places further on: other content in front, the same ids, as many keys.  "by place", of "window" patched and unpatched: right
+        answers by the place of the first key that has the answer, without displacement from `PREFIX` + 1 on.
     """
-    tokens, alone, states = runs(model, ahead)
+    tokens, alone, states, longer = runs(model, ahead)
     places, block = list(range(PREFIX, READ)), model.blocks[1]
     code = model.code(torch.arange(READ + ahead))
     states["window, codes exchanged"] = states["window"] - code[ahead:] + code[:READ]
     asked = torch.arange(PREFIX + PERIOD, 2 * PERIOD - 1)     # one earlier occurrence of each, which is patched
 
-    def right(patches, logits=None):
+    def by_place(patches, logits=None):
         answer = (run(model, tokens, patches=patches).logits if logits is None else logits).argmax(-1)
-        return float((answer[:, asked] == tokens[:, asked + 1]).float().mean())
+        return (answer[:, asked] == tokens[:, asked + 1]).float().mean(0)
 
-    def keys(x):
+    def right(patches, logits=None):
+        return float(by_place(patches, logits).mean())
+
+    def keys(x, ahead=0):
         _, k, v = block.qkv(normed(model, 1, x[:, PREFIX:])).chunk(3, -1)
-        return [Patch(1, site, split_heads(t, block.heads), places) for site, t in (("k", k), ("v", v))]
+        return [Patch(1, site, split_heads(t, block.heads), [n + ahead for n in places]) for site, t in (("k", k), ("v", v))]
 
     own = states["own"][:, PREFIX:]
     found = {name: [right(keys(x)), float(((x[:, PREFIX:] - own).norm(dim=-1) / own.norm(dim=-1)).mean())] for name, x in states.items()}
     for name, logits in alone.items():
         found[f"{name}, unpatched"] = [right((), logits), found[name][1]]
+    found["fillers"][0] = right((), run(model, longer, patches=keys(states["fillers"], ahead)).logits[:, ahead:])
+    found["by place"] = {"window": by_place(keys(states["window"])).tolist(), "window, unpatched": by_place((), alone["window"]).tolist()}
     for name in ("ids", "window", "prefix"):
         found[f"{name}, whole stream"] = [right([Patch(1, "stream", states[name][:, PREFIX:], places)]), found[name][1]]
     return found
@@ -321,6 +329,7 @@ def sinks(model, tokens, middle=FROM):
     moved[0] = 500
     rolled[0], rolled[middle] = middle, 0
     first, usual = streams[layer][:, 0], streams[layer][:, middle - 1]
+    longer = first.norm(dim=-1, keepdim=True) / usual.norm(dim=-1, keepdim=True)      # which of the two is it, direction or length?
     todo = {
         "place 0": dict(on=0),
         "place 1": dict(on=1),
@@ -334,6 +343,9 @@ def sinks(model, tokens, middle=FROM):
         "ids of place 0 and the middle exchanged, on the middle": dict(on=middle, positions=rolled),
         "first state to the middle, on the middle": dict(on=middle, look=exchange(layer, {middle: first})),
         "another state to the middle, on the middle": dict(on=middle, look=exchange(layer, {middle: usual})),
+        "another state, made as long as the first, to the middle, on the middle": dict(on=middle, look=exchange(layer, {middle: usual * longer})),
+        "first state, made as short as another, to the middle, on the middle": dict(on=middle, look=exchange(layer, {middle: first / longer})),
+        "first state, made as short as another, in its place, on place 0": dict(on=0, look=exchange(layer, {0: first / longer})),
         "another state to place 0, on place 0": dict(on=0, look=exchange(layer, {0: usual})),
         "first state to the middle, another to place 0, on the middle": dict(on=middle, look=exchange(layer, {0: usual, middle: first})),
     }

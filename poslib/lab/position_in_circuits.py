@@ -22,7 +22,7 @@ import numpy as np
 from poslib.attention import causal_mask, softmax, split_heads
 from poslib.lab import pretrained, real_model, results, tasks
 from poslib.lab._torch import torch
-from poslib.lab.circuits import record, stilled
+from poslib.lab.circuits import Patch, first_mass, lag_mass, record, run, stilled, zeroed
 from poslib.lab.llama import losses, open_llama
 from poslib.lab.model import Transformer
 from poslib.lab.training import one_thread, train
@@ -31,7 +31,7 @@ from poslib.rotary import rotate
 nn = torch.nn
 
 LENGTH, SYMBOLS, PERIODS = 64, 48, (8, 32)
-STEPS, EVERY, BATCH, SEEDS = 480, 40, 16, range(5)
+STEPS, EVERY, BATCH, SEEDS = 480, 10, 16, range(5)
 # steps and settings that differ: ALiBi's usual slopes for two heads, 1/16 and 1/256, are too flat for this (chapter 7); T5's table needs a rate of its own (chapter 6)
 METHODS = {"rotary": {}, "alibi": {"settings": {"slopes": (1.0, 0.0625)}}, "t5": {"settings": {"max_distance": 64}, "position_rate": 10},
            "learned": {}, "none": {}}
@@ -73,11 +73,6 @@ def patterns(model, tokens):
     return list(record(model, tokens, sites="weights").values())
 
 
-def previous_mass(weights, first=1):
-    """Mean weight on the place before, of queries from `first` on: (batch, heads)."""
-    return weights.diagonal(-1, -2, -1)[..., first - 1:].mean(-1)
-
-
 def induction_mass(weights, periods):
     """Mean weight on the places after the token's earlier occurrences one period apart, where there is one: (batch, heads)."""
     place = torch.arange(weights.shape[-1])
@@ -97,8 +92,8 @@ def look_at(model, test):
         return [[round(v, 4) for v in layer.mean(0).tolist()] for layer in heads]
 
     return {"right": round((model(tokens).argmax(-1) == targets)[asked].double().mean().item(), 4),
-            "previous": of(previous_mass(w, PERIODS[0]) for w in seen), "induction": of(induction_mass(w, periods) for w in seen),
-            "first": of(w[..., LATE:, 0].mean(-1) for w in seen)}
+            "previous": of(lag_mass(w, start=PERIODS[0], each=True) for w in seen), "induction": of(induction_mass(w, periods) for w in seen),
+            "first": of(first_mass(w, LATE, each=True) for w in seen)}
 
 
 def learn(method, seed, *, layers=2, steps=STEPS, every=EVERY, progress=None):
@@ -127,13 +122,40 @@ def content_scores(model, lags=LENGTH):
     return (scores if bias is None else scores + bias[:, -1].flip(-1)[:, None, None]).numpy()
 
 
+def parts(scores):
+    """Scores (contents, contents, lags) split into mean, lag, content and interaction, which add up to them; see (eq:pc-split)."""
+    mean = scores.mean()
+    lag, content = scores.mean((0, 1)) - mean, scores.mean(2)[..., None] - mean
+    return {"mean": mean, "lag": lag, "content": content, "interaction": scores - mean - lag - content}
+
+
 def shares(scores):
-    """Variance of scores (contents, contents, lags) split into lag, content and interaction, which add up to 1; see (eq:pc-split)."""
-    s = scores - scores.mean()
-    lag, content = s.mean((0, 1)), s.mean(2)
-    rest = s - lag - content[..., None]
-    parts = {"lag": (lag ** 2).mean(), "content": (content ** 2).mean(), "interaction": (rest ** 2).mean()}
-    return {name: float(part / (s ** 2).mean()) for name, part in parts.items()}
+    """Variance of scores (contents, contents, lags) that lag, content and interaction have; the three add up to 1."""
+    found = parts(scores)
+    return {name: float((part ** 2).mean() / scores.var()) for name, part in found.items() if name != "mean"}
+
+
+@torch.no_grad()
+def reduced(model, head, test):
+    """What is left if one head of the first layer scores by some of the `parts` alone: share of right answers, and the head's mass on the place before.
+
+    Returns
+    -------
+    dict
+        "whole", "lag and content", "lag", "content": [right, mass].  Softmax does not see the mean.
+    """
+    tokens, targets, _ = test
+    asked, split = targets != tasks.IGNORED, parts(content_scores(model)[head])
+    lags = (torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)).clamp(0)      # later keys are masked
+    found = {}
+    for name in ("whole", "lag and content", "lag", "content"):
+        wanted = ("lag", "content", "interaction") if name == "whole" else name.split(" and ")
+        table = torch.as_tensor(sum(split[part] for part in wanted) + np.zeros((SYMBOLS, SYMBOLS, LENGTH)))
+        scores = table[tokens[:, :, None], tokens[:, None], lags].float()[:, None]
+        seen = run(model, tokens, patches=[Patch(0, "scores", scores, heads=head)], sites="weights", layers=0)
+        right = (seen.logits.argmax(-1) == targets)[asked].double().mean().item()
+        found[name] = [round(right, 4), round(lag_mass(seen.recorded[0, "weights"], start=PERIODS[0])[head].item(), 4)]
+    return found
 
 
 def own(scores):
@@ -154,7 +176,9 @@ RANDOM = 6                              # passages of random tokens
 CHOOSING = ("code: argparse", "code: ast", "prose: assignment", "prose: attribute-access", "random 0", "random 1")
 HEADS, OTHERS = 10, 5                   # that look at the place before; drawn from the rest
 MOVED = (1, 4)                          # by which the queries' ids are lowered
-REST = 6                                # a layer whose heads' common resting place is named
+REST, RESTING = 6, range(4, 10)         # a layer whose heads' common resting place is named; layers that share it
+RESTFUL, PLAIN, INTO = (" ", " the"), (" of", " is", "\n"), 20      # tokens taken out or put in; other common ones; a place in random tokens
+NEAR = 7                                # keys among which pair 0 might do
 COPIED, DRAWS = 128, range(3)           # tokens that are read twice; draws of as many heads
 
 
@@ -172,11 +196,11 @@ def masses(model, tokens):
 
     def look(layer, site, x):
         if site == "weights":
-            before.append(previous_mass(x, FROM))
-            first.append(x[..., FROM:, 0].mean(-1))
+            before.append(lag_mass(x, start=FROM, each=True))
+            first.append(first_mass(x, FROM, each=True))
 
     model.read(tokens, look=look)
-    return tuple(torch.stack(found, 1).double().numpy() for found in (before, first))
+    return tuple(torch.stack(found, 1).numpy() for found in (before, first))
 
 
 @torch.no_grad()
@@ -190,6 +214,46 @@ def anchors(model, tokens):
             found.append((int(place), round(float(weight), 4)))
 
     model.read(tokens, look=look)
+    return found
+
+
+def single(tokenizer, text):
+    """The one token that a text is."""
+    tokens = tokenizer.encode(text)
+    if len(tokens) != 1:
+        raise ValueError(f"text is {text!r}, which is {len(tokens)} tokens; allowed is one")
+    return tokens[0]
+
+
+def resting(model, texts, tokenizer):
+    """Is it a token that layers `RESTING` rest on?  Their anchors, by passage, when tokens are taken out or put in.
+
+    Returns
+    -------
+    dict
+        places: of the first token of `RESTFUL` in each passage, None if there is none.  "out": each such token made " of"; "out, control": the
+        token behind each made " of" instead (unless it is one of them); of passages that have one.  "in", by the token: one put at place `INTO`
+        of each passage that has none.  A list of the layers' places for each passage.
+    """
+    restful, of = torch.tensor([single(tokenizer, text) for text in RESTFUL]), single(tokenizer, PLAIN[0])
+    found = {"places": {}, "out": {}, "out, control": {}, "in": {text: {} for text in RESTFUL + PLAIN}}
+
+    def places(tokens):
+        rows = anchors(model, tokens[None])
+        return [rows[n][0] for n in RESTING]
+
+    for name, tokens in texts.items():
+        hit = torch.isin(tokens, restful)
+        found["places"][name] = int(hit.nonzero()[0]) if hit.any() else None
+        if hit.any():
+            behind = hit.roll(1) & ~hit
+            behind[0] = False
+            found["out"][name], found["out, control"][name] = (places(tokens.masked_fill(where, of)) for where in (hit, behind))
+        else:
+            for text in RESTFUL + PLAIN:
+                changed = tokens.clone()
+                changed[INTO] = single(tokenizer, text)
+                found["in"][text][name] = places(changed)
     return found
 
 
@@ -235,6 +299,17 @@ def without(turned, still, pairs, way):
     return softmax(s, causal_mask(s.shape[-1], like=s))
 
 
+def previous(weights):
+    """Mean weight of one head on the place before, of queries from FROM on: (batch,)."""
+    return lag_mass(weights[:, None], start=FROM, each=True)[:, 0]
+
+
+def near(weights):
+    """Share that lag 1 has of a head's weight on the lags 0 to NEAR - 1, mean over queries from FROM on: (batch,)."""
+    lags = torch.stack([weights.diagonal(-lag, -2, -1)[:, FROM - lag:] for lag in range(NEAR)])
+    return (lags[1] / lags.sum(0)).mean(-1)
+
+
 def groups(pairs):
     """What is switched off: each pair, bands, and all pairs but the first one or four."""
     bands = {"0-3": range(4), "4-7": range(4, 8), "8-15": range(8, 16), "16-31": range(16, pairs), "all": range(pairs),
@@ -249,19 +324,22 @@ def of_one_head(q, k, settings):
     Returns
     -------
     dict
-        whole : list; way : {group: list} of masses; way + " moves" : {group: list} of mean total variation distances to the whole pattern; moved:
+        whole : list; way : {group: list} of masses; way + " moves" : {group: list} of mean total variation distances to the whole pattern; way + " near" :
+        {group: list} of the share that lag 1 has of the weight on the lags 0 to `NEAR` - 1, "none" being the whole head; moved:
         {s: [mass on lag 1, mass on lag 1 + s]} with the queries' ids lowered by s; arrows: [real, imaginary] of each pair's mean query times its
         mean key, over the root of the width; fixed: [queries, keys], for each pair the square of the mean over the mean of the squares.
     """
     turned, still = pair_scores(q, k, settings)
     whole = without(turned, still, [], "stilled")
-    found = {"whole": _numbers(previous_mass(whole, FROM))}
+    found = {"whole": _numbers(previous(whole))}
     for way in ("stilled", "zeroed"):
-        found[way], found[f"{way} moves"] = {}, {}
+        found[way], found[f"{way} moves"], found[f"{way} near"] = {}, {}, {"none": _numbers(near(whole))}
         for name, pairs in groups(turned.shape[1]).items():
             weights = without(turned, still, pairs, way)
-            found[way][name] = _numbers(previous_mass(weights, FROM))
+            found[way][name] = _numbers(previous(weights))
             found[f"{way} moves"][name] = _numbers((weights - whole).abs().sum(-1)[:, FROM:].mean(-1) / 2)
+            if name.startswith("all but"):
+                found[f"{way} near"][name] = _numbers(near(weights))
     found["moved"] = {}
     for s in MOVED:
         weights = without(*pair_scores(q, k, settings, s), [], "stilled")
@@ -279,19 +357,23 @@ def as_pairs(x, layout):
     return torch.view_as_complex(x.contiguous())
 
 
-def quiet(model, heads, pairs):
-    """A `turn` for `Llama.read` in which some pairs of some heads, (layer, head), do not turn."""
+def lesioned(model, heads, pairs, way=stilled):
+    """A `turn` for `Llama.read` in which some pairs of some heads, (layer, head), are `circuits.stilled` or `circuits.zeroed`."""
     turn = None
     for layer in sorted({n for n, _ in heads}):
-        turn = stilled(model, list(pairs), layer=layer, heads=[h for n, h in heads if n == layer], turn=turn)
+        turn = way(model, list(pairs), layer=layer, heads=[h for n, h in heads if n == layer], turn=turn)
     return turn
 
 
 @torch.no_grad()
-def copying(model, tokens, heads=(), pairs=()):
-    """Mean loss of a passage's second reading, right after the first, in nats a token, (batch,); pairs of some heads do not turn."""
-    twice = tokens.repeat(1, 2)
-    return losses(model, twice, turn=quiet(model, heads, pairs))[:, tokens.shape[1]:].mean(1)
+def copying(model, tokens, heads=(), pairs=(), way=stilled):
+    """Mean losses of a passage's first and second reading, one right after the other, in nats a token: two tensors (batch,).
+
+    The second reading is counted from its second token on, the first time that there is something to copy.
+    """
+    length = tokens.shape[1]
+    found = losses(model, tokens.repeat(1, 2), turn=lesioned(model, heads, pairs, way))
+    return found[:, :length - 1].mean(1), found[:, length:].mean(1)
 
 
 def chosen(before, names, count=HEADS):
@@ -338,6 +420,8 @@ def _toys(stored, keep):
                     tables = content_scores(model)
                     row["shares"] = [{k: round(v, 6) for k, v in shares(s).items()} for s in tables]
                     row["own"] = _numbers([own(s) for s in tables])
+                if layers == 2 and method in ("rotary", "alibi", "t5"):
+                    row["reduced"] = reduced(model, int(np.argmax(row["previous"][-1][0])), draw(TEST, 9000))
                 stored[name] = row
                 last = seen[-1][1]
                 print(name, "right", last["right"], "previous", last["previous"], "induction", last["induction"], flush=True)
@@ -359,6 +443,10 @@ def _real(stored, keep):
         stored["anchor tokens"] = [tokenizer.decode([int(tokens[found[REST][0]])]) for tokens, found in zip(texts.values(), stored["anchors"])]
         print("anchors", [found[REST] for found in stored["anchors"]], flush=True)
         keep()
+    if "resting" not in stored:
+        stored["resting"] = resting(model, texts, tokenizer)
+        print("resting", stored["resting"], flush=True)
+        keep()
     before = np.array(stored["before"])
     heads = chosen(before, names)
     others = drawn_heads(before, heads, OTHERS, 0)
@@ -374,12 +462,14 @@ def _real(stored, keep):
         keep()
     stored.setdefault("copying", {})
     tokens = torch.stack([texts[f"random {n}"][:COPIED] for n in range(1, RANDOM)])
-    conditions = {"none": ((), ()), "previous, pair 0": (heads, [0]), "previous, pairs 0-3": (heads, range(4)), "previous, pairs 16-31": (heads, range(16, 32))}
+    conditions = {"none": ((), ())} | {f"previous, pair {k}": (heads, [k]) for k in range(4)}
+    conditions |= {"previous, pair 0 zeroed": (heads, [0], zeroed), "previous, pairs 0-3": (heads, range(4)), "previous, pairs 16-31": (heads, range(16, 32))}
     conditions |= {f"draw {n}, pair 0": (drawn_heads(before, heads, HEADS, 100 + n), [0]) for n in DRAWS}
-    for name, (which, pairs) in conditions.items():
+    for name, how in conditions.items():
         if name not in stored["copying"]:
-            stored["copying"][name] = _numbers(torch.cat([copying(model, t[None], which, pairs) for t in tokens]))
-            print("second reading,", name, np.mean(stored["copying"][name]).round(3), flush=True)
+            both = [copying(model, t[None], *how) for t in tokens]
+            stored["copying"][name] = {key: _numbers(torch.cat(loss)) for key, loss in zip(("first", "second"), zip(*both))}
+            print("first and second reading,", name, *(np.mean(loss).round(3) for loss in stored["copying"][name].values()), flush=True)
             keep()
 
 
@@ -404,9 +494,9 @@ def main():
         results.store("position_in_circuits", {
             "what": f"toys: encoding/layers/seed; {STEPS} steps of {BATCH} sequences of {LENGTH} tokens ({SYMBOLS} kinds) that repeat with periods {PERIODS[0]} to {PERIODS[1]}. By step: "
                     "share of right answers; for each layer and head the mean weight on the place before, on induction (after earlier occurrences), and on the "
-                    f"first place for queries from {LATE} on. shares: variance of the first layer's scores, for each head; own: score of a token with itself, less that with others. smollm2: before, first: mean weight of "
+                    f"first place for queries from {LATE} on. shares: variance of the first layer's scores, for each head; own: score of a token with itself, less that with others; reduced: right answers, and mass on the place before, when the first layer's previous-token head scores by some parts alone. smollm2: before, first: mean weight of "
                     f"each passage, layer and head on the place before and on the first place, queries from {FROM} on. heads: on passages they were not chosen on; "
-                    "pairs stilled or zeroed at that head alone; moves: total variation. copying: loss of a second reading of random tokens, nats a token. anchors: of each passage and layer the place that all heads weigh most, and how much.",
+                    f"pairs stilled or zeroed at that head alone; moves: total variation; near: share of lag 1 among the {NEAR} nearest keys. copying: losses of the first and the second reading of random tokens, nats a token. anchors: of each passage and layer the place that all heads weigh most, and how much; resting: see there.",
             "toys": toys, "smollm2": real}, command="python -m poslib.lab.position_in_circuits", seeds=SEEDS)
 
     if pretrained.installed(pretrained.SMOLLM2):
