@@ -135,6 +135,59 @@ def test_stored_results_say_how_they_were_made():
         results.load("nothing")
 
 
+def test_a_result_that_is_not_there_is_empty_and_a_broken_one_an_error(tmp_path, monkeypatch):
+    assert results.stored("order_blindness") == results.load("order_blindness")
+    monkeypatch.setattr(results, "HOME", tmp_path)
+    assert results.stored("nothing") == {}
+    (tmp_path / "broken.json").write_text('{"runs": [', "utf8")
+    with pytest.raises(ValueError, match="Expecting value"):
+        results.stored("broken")
+
+
+def test_results_are_rounded_and_of_pythons_own_kinds():
+    got = results.rounded({1: (0.123456, np.float32(2 / 3)), "a": [np.arange(3), np.array([[1 / 3]]), torch.tensor(0.25)], "b": {None: np.int64(7), 0.5: "x"},
+                           "c": [None, True, np.bool_(False), 3, "0.123456", -1e-5, np.float64(1e5 / 3)]})
+    want = {"1": [0.1235, 0.6667], "a": [[0, 1, 2], [[0.3333]], 0.25], "b": {"None": 7, "0.5": "x"}, "c": [None, True, False, 3, "0.123456", -0.0, 33333.3333]}
+    assert got == want and repr(got) == repr(want) and results.rounded(got) == got
+    assert type(got["1"][1]) is float and type(got["b"]["None"]) is int and got["c"][1] is True and got["c"][2] is False
+
+
+def test_stored_results_are_rounded_as_the_next_run_would_round_them():
+    """What is stored comes out of rounding with the same bytes, so that a run that goes on changes nothing that was finished."""
+    for name, keys in {"atlas": ["search", "runs"], "causal_mask": ["runs"], "context_extension": ["runs"], "extrapolation": ["counted", "runs", "needle", "copy"],
+                       "learned_positions": ["copy", "text", "real"], "real_model": ["first", "second"], "sinusoids": ["runs"], "weight_layout": ["loss"]}.items():
+        stored = results.load(name)
+        for key in keys:
+            assert results._written(results.rounded(stored[key])) == results._written(stored[key]), (name, key)
+        assert results._written(stored) == (results.HOME / f"{name}.json").read_text("utf8"), name
+
+
+FIGURES = {"loss-by-length": atlas.figure_data, "gap-probe": real_model.figure_data, "patch-site": patching_position.figure_data,
+           "score-waves": position_in_circuits.figure_data, "decision-guide": lambda: {"methods": choosing.METHODS, "rules": [list(r) for r in choosing.rules()]}}
+
+
+@pytest.mark.parametrize("kind", FIGURES)
+def test_a_figures_data_are_put_where_they_stand(kind, tmp_path, monkeypatch):
+    """Into code that holds other data, and the whole file is as it was, byte by byte."""
+    there = (results.FIGURES / f"{kind}.js").read_bytes()
+    other, count = re.subn(rb"(?m)^  const DATA = .*;$", b"  const DATA = [];", there)
+    monkeypatch.setattr(results, "FIGURES", tmp_path)
+    (tmp_path / f"{kind}.js").write_bytes(other)
+    assert count == 1 and results.put_into_figure(kind, FIGURES[kind]()).read_bytes() == there, f"{kind}.js does not hold what is stored"
+
+
+def test_data_without_a_place_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "FIGURES", tmp_path)
+    with pytest.raises(ValueError, match="kind is 'wheel'; there is no wheel.js in"):
+        results.put_into_figure("wheel", [])
+    (tmp_path / "wheel.js").write_text("const DATA = [];\n", "utf8")
+    with pytest.raises(ValueError, match="kind is 'wheel'; wheel.js has no line '  const DATA = …;'"):
+        results.put_into_figure("wheel", [])
+    (tmp_path / "wheel.js").write_text("(() => {\n  const DATA = [1, 2];\n})();\n", "utf8")
+    path = results.put_into_figure("wheel", {"a\\1": ["…", 0.5]})
+    assert path.read_text("utf8") == '(() => {\n  const DATA = {"a\\\\1":["…",0.5]};\n})();\n'
+
+
 def test_stored_curves_come_from_this_code():
     """The first steps of one stored run, run again."""
     curve, model = order_blindness.learn_order("none", 0, steps=20)
