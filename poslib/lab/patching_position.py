@@ -8,8 +8,6 @@ What is finished is kept in the result's file, and a run that was interrupted go
 
 from __future__ import annotations
 
-import json
-import re
 import sys
 from pathlib import Path
 
@@ -471,15 +469,11 @@ def _real():
 
 @one_thread()
 def main():
-    try:
-        stored = results.load("patching_position")
-    except ValueError:
-        stored = {}
-    found, todo = stored.get("runs", {}), ({"smol": _real} if pretrained.installed(pretrained.SMOLLM2) else {}) | jobs()
+    found, todo = results.stored("patching_position").get("runs", {}), ({"smol": _real} if pretrained.installed(pretrained.SMOLLM2) else {}) | jobs()
     for number, (name, work) in enumerate(todo.items(), 1):
         if name in found:
             continue
-        found[name] = _rounded(work())
+        found[name] = results.rounded(work())
         print(f"{number}/{len(todo)}", name, flush=True)
         results.store("patching_position", {
             "what": "copier/encoding/seed: one layer that copies three back; query: by the site, for each of `moves`, shares of own and source answers; "
@@ -487,13 +481,7 @@ def main():
                     "query.  deep: two layers, patched between them; see behind_a_layer.  chain/encoding/seed: two layers that look up; patched: by the displacement and the run, share of right answers and distance of "
                     "states; probes: see chain_probes.  smol: SmolLM2; see sinks, starts, real_probes.",
             "moves": MOVES, "layers": LOOKED, "runs": found}, command="python -m poslib.lab.patching_position", seeds=SEEDS)
-    _put_into_figure()
-
-
-def _rounded(x):
-    if isinstance(x, dict):
-        return {k: _rounded(v) for k, v in x.items()}
-    return [_rounded(v) for v in x] if isinstance(x, (list, tuple)) else round(x, 4) if isinstance(x, float) else x
+    results.put_into_figure("patch-site", figure_data())
 
 
 def of(stored, name):
@@ -516,11 +504,5 @@ def figure_data(stored=None):
     return {"moves": MOVES, "by": found}
 
 
-def _put_into_figure():
-    path = Path(results.__file__).parents[2] / "teach" / "js" / "patch-site.js"
-    line = f"  const DATA = {json.dumps(figure_data(), separators=(',', ':'))};"
-    path.write_text(re.sub(r"^  const DATA = .*;$", lambda _: line, path.read_text("utf8"), count=1, flags=re.M), "utf8")
-
-
 if __name__ == "__main__":
-    _put_into_figure() if "--figure" in sys.argv[1:] else main()
+    results.put_into_figure("patch-site", figure_data()) if "--figure" in sys.argv[1:] else main()

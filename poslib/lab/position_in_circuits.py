@@ -12,10 +12,7 @@ What is finished is kept in the result's file, and a run that was interrupted go
 
 from __future__ import annotations
 
-import json
-import re
 import sys
-from pathlib import Path
 
 import numpy as np
 
@@ -88,12 +85,13 @@ def look_at(model, test):
     tokens, targets, periods = test
     asked, seen = targets != tasks.IGNORED, patterns(model, tokens)
 
-    def of(heads):
-        return [[round(v, 4) for v in layer.mean(0).tolist()] for layer in heads]
+    def of(layers):
+        return [layer.mean(0) for layer in layers]
 
-    return {"right": round((model(tokens).argmax(-1) == targets)[asked].double().mean().item(), 4),
-            "previous": of(lag_mass(w, start=PERIODS[0], each=True) for w in seen), "induction": of(induction_mass(w, periods) for w in seen),
-            "first": of(first_mass(w, LATE, each=True) for w in seen)}
+    return results.rounded({
+        "right": (model(tokens).argmax(-1) == targets)[asked].double().mean(),
+        "previous": of(lag_mass(w, start=PERIODS[0], each=True) for w in seen), "induction": of(induction_mass(w, periods) for w in seen),
+        "first": of(first_mass(w, LATE, each=True) for w in seen)})
 
 
 def learn(method, seed, *, layers=2, steps=STEPS, every=EVERY, progress=None):
@@ -154,8 +152,8 @@ def reduced(model, head, test):
         scores = table[tokens[:, :, None], tokens[:, None], lags].float()[:, None]
         seen = run(model, tokens, patches=[Patch(0, "scores", scores, heads=head)], sites="weights", layers=0)
         right = (seen.logits.argmax(-1) == targets)[asked].double().mean().item()
-        found[name] = [round(right, 4), round(lag_mass(seen.recorded[0, "weights"], start=PERIODS[0])[head].item(), 4)]
-    return found
+        found[name] = [right, lag_mass(seen.recorded[0, "weights"], start=PERIODS[0])[head].item()]
+    return results.rounded(found)
 
 
 def own(scores):
@@ -211,10 +209,10 @@ def anchors(model, tokens):
     def look(layer, site, x):
         if site == "weights":
             weight, place = x[0, :, half:, :half].mean((0, 1)).max(-1)
-            found.append((int(place), round(float(weight), 4)))
+            found.append((int(place), float(weight)))
 
     model.read(tokens, look=look)
-    return found
+    return results.rounded(found)
 
 
 def single(tokenizer, text):
@@ -331,24 +329,24 @@ def of_one_head(q, k, settings):
     """
     turned, still = pair_scores(q, k, settings)
     whole = without(turned, still, [], "stilled")
-    found = {"whole": _numbers(previous(whole))}
+    found = {"whole": previous(whole)}
     for way in ("stilled", "zeroed"):
-        found[way], found[f"{way} moves"], found[f"{way} near"] = {}, {}, {"none": _numbers(near(whole))}
+        found[way], found[f"{way} moves"], found[f"{way} near"] = {}, {}, {"none": near(whole)}
         for name, pairs in groups(turned.shape[1]).items():
             weights = without(turned, still, pairs, way)
-            found[way][name] = _numbers(previous(weights))
-            found[f"{way} moves"][name] = _numbers((weights - whole).abs().sum(-1)[:, FROM:].mean(-1) / 2)
+            found[way][name] = previous(weights)
+            found[f"{way} moves"][name] = (weights - whole).abs().sum(-1)[:, FROM:].mean(-1) / 2
             if name.startswith("all but"):
-                found[f"{way} near"][name] = _numbers(near(weights))
+                found[f"{way} near"][name] = near(weights)
     found["moved"] = {}
     for s in MOVED:
         weights = without(*pair_scores(q, k, settings, s), [], "stilled")
-        found["moved"][str(s)] = [_numbers(weights.diagonal(-lag, -2, -1)[:, FROM - lag:].mean(-1)) for lag in (1, 1 + s)]
+        found["moved"][str(s)] = [weights.diagonal(-lag, -2, -1)[:, FROM - lag:].mean(-1) for lag in (1, 1 + s)]
     z = [as_pairs(x, settings.layout)[:, FROM:] for x in (q, k)]                                                # (batch, length, pairs), complex
     arrows = z[0].mean(1) * z[1].mean(1).conj() / q.shape[-1] ** 0.5
-    found["arrows"] = [[_numbers(pair) for pair in part.T] for part in (arrows.real, arrows.imag)]
-    found["fixed"] = [[_numbers(pair) for pair in (x.mean(1).abs() ** 2 / (x.abs() ** 2).mean(1)).T] for x in z]
-    return found
+    found["arrows"] = [arrows.real.T, arrows.imag.T]
+    found["fixed"] = [(x.mean(1).abs() ** 2 / (x.abs() ** 2).mean(1)).T for x in z]
+    return results.rounded(found)
 
 
 def as_pairs(x, layout):
@@ -395,16 +393,6 @@ def figure_data(stored=None):
     return {name: [[round(1000 * float(np.mean(pair))) for pair in part] for part in heads[name]["arrows"]] for name in best}
 
 
-def _put_into_figure():
-    path = Path(results.__file__).parents[2] / "teach" / "js" / "score-waves.js"
-    line = f"  const DATA = {json.dumps(figure_data(), separators=(',', ':'))};"
-    path.write_text(re.sub(r"^  const DATA = .*;$", lambda _: line, path.read_text("utf8"), count=1, flags=re.M), "utf8")
-
-
-def _numbers(x):
-    return [round(v, 4) for v in np.asarray(x, float).tolist()]
-
-
 # ---- the stored run --------------------------------------------------------------------------------
 
 def _toys(stored, keep):
@@ -419,7 +407,7 @@ def _toys(stored, keep):
                 if method != "learned":
                     tables = content_scores(model)
                     row["shares"] = [{k: round(v, 6) for k, v in shares(s).items()} for s in tables]
-                    row["own"] = _numbers([own(s) for s in tables])
+                    row["own"] = results.rounded([own(s) for s in tables])
                 if layers == 2 and method in ("rotary", "alibi", "t5"):
                     row["reduced"] = reduced(model, int(np.argmax(row["previous"][-1][0])), draw(TEST, 9000))
                 stored[name] = row
@@ -434,7 +422,7 @@ def _real(stored, keep):
     names = list(texts)
     if "before" not in stored:
         both = [masses(model, tokens[None]) for tokens in texts.values()]
-        stored |= {"passages": names, "chosen on": list(CHOOSING), **{key: [[_numbers(layer) for layer in found[n][0]] for found in both]
+        stored |= {"passages": names, "chosen on": list(CHOOSING), **{key: results.rounded([found[n][0] for found in both])
                                                                      for n, key in enumerate(("before", "first"))}}
         print("masses of all heads on", len(names), "passages", flush=True)
         keep()
@@ -468,7 +456,7 @@ def _real(stored, keep):
     for name, how in conditions.items():
         if name not in stored["copying"]:
             both = [copying(model, t[None], *how) for t in tokens]
-            stored["copying"][name] = {key: _numbers(torch.cat(loss)) for key, loss in zip(("first", "second"), zip(*both))}
+            stored["copying"][name] = results.rounded({key: torch.cat(loss) for key, loss in zip(("first", "second"), zip(*both))})
             print("first and second reading,", name, *(np.mean(loss).round(3) for loss in stored["copying"][name].values()), flush=True)
             keep()
 
@@ -484,10 +472,7 @@ def _together(rows):
 
 @one_thread()
 def main():
-    try:
-        stored = results.load("position_in_circuits")
-    except ValueError:
-        stored = {}
+    stored = results.stored("position_in_circuits")
     toys, real = stored.get("toys", {}), stored.get("smollm2", {})
 
     def keep():
@@ -505,4 +490,4 @@ def main():
 
 
 if __name__ == "__main__":
-    _put_into_figure() if "--figure" in sys.argv[1:] else main()
+    results.put_into_figure("score-waves", figure_data()) if "--figure" in sys.argv[1:] else main()
