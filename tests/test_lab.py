@@ -14,7 +14,7 @@ from poslib import absolute, cost, relative
 from poslib.absolute import frequencies, sinusoid
 from poslib.attention import split_heads
 from poslib.collisions import angle_error, kernel, rounded
-from poslib.lab import (atlas, bytes_and_flops, causal_mask, census, choosing, collisions, context_extension, extrapolation, learned_positions, llama,
+from poslib.lab import (atlas, bytes_and_flops, causal_mask, census, choosing, circuits, collisions, context_extension, extrapolation, learned_positions, llama,
                         order_blindness, patching_position, position_in_circuits, pretrained, real_model, relative_scores, results, rope_in_practice,
                         sinusoids, tasks, traffic, weight_layout)
 from poslib.lab import frequencies as lab_frequencies
@@ -1300,11 +1300,24 @@ def test_the_stored_patches_are_the_jobs_and_the_figure_holds_them():
 def test_runs_of_a_chain_line_up():
     """Ids further on move nothing for a relative encoding; other content does; a whole stream from elsewhere gives what the source gives."""
     model = patching_position.chain("alibi", steps=1)[1]
-    tokens, alone, states = patching_position.runs(model, 4)
+    tokens, alone, states, longer = patching_position.runs(model, 4)
     assert tokens.shape[1] == patching_position.READ and all(x.shape == states["own"].shape for x in states.values())
     assert (states["own"] - states["ids"]).abs().max() < 1e-5 < 1e-3 < (states["own"] - states["other"]).abs().max()
     found = patching_position.chain_sites(model, 4)
     assert found["own"] == found["own, unpatched"] and found["own"][1] == 0 and found["ids"][1] < 1e-5 < found["other"][1]
+    assert torch.equal(longer[:, 4:], tokens) and torch.equal(alone["window"], model(longer)[:, 4:])
+    for name in ("window", "window, unpatched"):
+        assert len(found["by place"][name]) == 11 and np.mean(found["by place"][name]) == pytest.approx(found[name][0])
+    assert states["fillers"][:, :patching_position.PREFIX].shape == states["window"][:, :patching_position.PREFIX].shape
+    assert (states["fillers"] - states["window"]).abs().amax((0, 2)).min() > 1e-5, "what stands in front gets into every state"
+
+
+def test_fillers_are_patched_at_the_places_of_the_longer_run(monkeypatch):
+    """A run patched with its own keys and values answers as it would have done."""
+    model, draw = patching_position.chain("rotary", steps=1)[0], patching_position._draw
+    monkeypatch.setattr(patching_position, "_draw", lambda seed, **how: draw(806 if seed == 812 else seed, **how))
+    found = patching_position.chain_sites(model, 4)
+    assert found["fillers"] == found["window, unpatched"]
 
 
 def test_varied_starts_put_random_tokens_in_front():
@@ -1392,8 +1405,6 @@ def test_ratios_of_times_are_taken_round_by_round():
 # ---- chapter 15 -----------------------------------------------------------------------------------
 
 def test_scores_by_content_are_those_of_the_first_layer():
-    from poslib.lab import circuits
-
     tokens = position_in_circuits.draw(1, 5)[0]
     i, j = torch.tril_indices(64, 64)
     for method in ("rotary", "alibi", "t5", "none"):
@@ -1412,7 +1423,6 @@ def test_scores_by_content_are_those_of_the_first_layer():
 def test_masses_on_the_place_before_and_on_induction():
     weights = torch.zeros(1, 1, 8, 8)
     weights[0, 0, torch.arange(1, 8), torch.arange(7)] = 1
-    assert position_in_circuits.previous_mass(weights).item() == position_in_circuits.previous_mass(weights, 3).item() == 1
     weights = torch.zeros(2, 1, 8, 8)
     for row, period in enumerate((3, 4)):
         for place in range(period, 8):
@@ -1426,14 +1436,13 @@ def test_masses_on_the_place_before_and_on_induction():
 
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 def test_pairs_of_one_head_are_switched_off(layout):
-    from poslib.lab import circuits
-
     model = rope_in_practice.tiny()
     model = llama.Llama(model.weights, model.settings._replace(layout=layout), dtype=torch.float64)
     tokens = torch.randint(0, 64, (2, 20), generator=g(4))
     q, k = position_in_circuits.queries_and_keys(model, tokens, [(1, 2)])[1, 2]
     turned, still = position_in_circuits.pair_scores(q, k, model.settings)
-    for way, turn in (("stilled", position_in_circuits.quiet(model, [(1, 2), (2, 0)], [0, 2])), ("zeroed", circuits.zeroed(model, [0, 2], layer=1, heads=2))):
+    for way in ("stilled", "zeroed"):
+        turn = position_in_circuits.lesioned(model, [(1, 2), (2, 0)], [0, 2], getattr(circuits, way))
         wanted = circuits.record(model, tokens, sites="weights", turn=turn)[1, "weights"]
         torch.testing.assert_close(position_in_circuits.without(turned, still, [0, 2], way), wanted[:, 2])
         assert (wanted[:, 2] - circuits.record(model, tokens, sites="weights")[1, "weights"][:, 2]).abs().max() > 1e-3
@@ -1442,11 +1451,67 @@ def test_pairs_of_one_head_are_switched_off(layout):
         model, tokens, sites="scores", turn=circuits.placed(model, torch.arange(20) - 3, which="q", layer=1))[1, "scores"][:, 2])
 
 
+def test_two_readings_and_what_a_lesion_does_to_them():
+    model, tokens = rope_in_practice.tiny(), torch.randint(0, 64, (2, 12), generator=g(8))
+    first, second = position_in_circuits.copying(model, tokens)
+    whole = llama.losses(model, tokens.repeat(1, 2))
+    torch.testing.assert_close(first, whole[:, :11].mean(1))
+    torch.testing.assert_close(second, whole[:, 12:].mean(1))
+    lesions = [position_in_circuits.copying(model, tokens, [(0, 0), (2, 1)], [0], getattr(circuits, way)) for way in ("stilled", "zeroed")]
+    assert all((a - b).abs().min() > 1e-6 for a, b in ((lesions[0][1], second), (lesions[1][1], lesions[0][1])))
+
+
+def test_a_share_among_the_nearest_keys(monkeypatch):
+    monkeypatch.setattr(position_in_circuits, "FROM", 7)
+    weights = torch.full((1, 9, 9), 1 / 9).tril()
+    assert position_in_circuits.near(weights).item() == pytest.approx(1 / 7) and position_in_circuits.previous(weights).item() == pytest.approx(1 / 9)
+    weights[0, 7:, :1] = 5.0                                    # lags 7 and 8 do not count
+    weights[0, 7, 6], weights[0, 8, 7] = 8 / 9, 2 / 9
+    assert position_in_circuits.near(weights).item() == pytest.approx((8 / 14 + 2 / 8) / 2)
+
+
+def test_one_head_scores_by_some_parts_alone():
+    test = position_in_circuits.draw(4, 3)
+    for method in ("rotary", "alibi"):
+        model = position_in_circuits.new_model(method, 1)
+        table = position_in_circuits.content_scores(model)[1]
+        split = position_in_circuits.parts(table)
+        np.testing.assert_allclose(sum(split.values()) + np.zeros_like(table), table)
+        assert all(abs(split["content"].mean(axis)).max() < 1e-12 for axis in [(0, 1)]) and abs(split["interaction"].mean(2)).max() < 1e-12
+        found = position_in_circuits.reduced(model, 1, test)
+        seen = position_in_circuits.look_at(model, test)
+        assert found["whole"] == [seen["right"], pytest.approx(seen["previous"][0][1], abs=1e-4)]
+        x = split["lag"]
+        mass = np.mean([np.exp(x[1]) / np.exp(x[:i + 1]).sum() for i in range(8, 64)])
+        assert found["lag"][1] == pytest.approx(mass, abs=1e-4)
+        assert (found["whole"] == found["lag and content"]) == (method == "alibi")
+        assert found["content"][1] != found["whole"][1]
+
+
+def test_tokens_to_rest_on_are_taken_out_and_put_in(monkeypatch):
+    class Words:
+        def encode(self, text):
+            return [ord(c) % 50 for c in text[-1:]] if text != "two" else [1, 2]
+
+    asked = []
+    monkeypatch.setattr(position_in_circuits, "anchors", lambda model, tokens: (asked.append(tokens[0].tolist()), [(n, 0.5) for n in range(30)])[1])
+    space, the, of = (position_in_circuits.single(Words(), text) for text in (" ", " the", " of"))
+    with pytest.raises(ValueError, match="text is 'two', which is 2 tokens; allowed is one"):
+        position_in_circuits.single(Words(), "two")
+    texts = {"has": torch.tensor([40, the, 41, space, space, 42]), "not": torch.arange(5).repeat(5)}
+    found = position_in_circuits.resting(None, texts, Words())
+    assert found["places"] == {"has": 1, "not": None} and found["out"]["has"] == list(position_in_circuits.RESTING)
+    assert asked[:2] == [[40, of, 41, of, of, 42], [40, the, of, space, space, of]]
+    assert len(asked) == 2 + 5 and all(row[20] != 0 and row[:20] == texts["not"][:20].tolist() for row in asked[2:])
+    assert [set(found[key]) for key in ("out", "out, control")] == [{"has"}] * 2 and all(set(x) == {"not"} for x in found["in"].values())
+
+
 def test_the_stored_circuits_are_complete():
     stored = results.load("position_in_circuits")
     toys, real = stored["toys"], stored["smollm2"]
     assert set(toys) == {f"{m}/2/{s}" for m in position_in_circuits.METHODS for s in range(5)} | {f"rotary/1/{s}" for s in range(3)}
-    assert all(len(row["steps"]) == len(row["right"]) == 12 for row in toys.values())
+    assert all(len(row["steps"]) == len(row["right"]) == 48 for row in toys.values())
+    assert {name for name, row in toys.items() if "reduced" in row} == {f"{m}/2/{s}" for m in ("rotary", "alibi", "t5") for s in range(5)}
     before, names = np.array(real["before"]), real["passages"]
     assert before.shape == np.array(real["first"]).shape == (16, 30, 9) and set(real["chosen on"]) <= set(names)
     heads = position_in_circuits.chosen(before, names)
@@ -1454,7 +1519,8 @@ def test_the_stored_circuits_are_complete():
     assert [tuple(map(int, name.split(", "))) for name in real["heads"]] == heads + others and not set(heads) & set(others)
     for found in real["heads"].values():
         assert set(found["stilled"]) == set(found["zeroed"]) == set(position_in_circuits.groups(32)) and len(found["whole"]) == 10
-    assert len(real["copying"]) == 7 and all(len(x) == 5 for x in real["copying"].values())
+    assert len(real["copying"]) == 11 and all(len(x["first"]) == len(x["second"]) == 5 for x in real["copying"].values())
+    assert set(real["resting"]["places"]) == set(names)
 
 
 def test_the_figure_score_waves_holds_what_is_stored():
