@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import statistics
 import time
 from pathlib import Path
@@ -260,18 +259,12 @@ def recommend(given=None, **answers):
     return sorted(found, key=lambda f: (bool(f["out"]), len(f["against"]) - len(f["for"])))
 
 
-def _put_into_figure():
-    path = Path(results.__file__).parents[2] / "teach" / "js" / "decision-guide.js"
-    data = {"methods": METHODS, "rules": [list(r) for r in rules()]}
-    line = f"  const DATA = {json.dumps(data, separators=(',', ':'), ensure_ascii=False)};"
-    path.write_text(re.sub(r"^  const DATA = .*;$", lambda _: line, path.read_text("utf8"), count=1, flags=re.M), "utf8")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--figure", action="store_true", help="write the rules into the figure decision-guide")
     if parser.parse_args().figure:
-        return _put_into_figure()
+        results.put_into_figure("decision-guide", {"methods": METHODS, "rules": [list(r) for r in rules()]})
+        return
     found = ratios(step_times())
     results.store("choosing", {
         "what": "CPU time of a training step on the atlas's text (batch 16, 64 bytes, width 64, one thread) in times of the model without positions, "
