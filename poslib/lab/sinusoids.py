@@ -15,7 +15,7 @@ from poslib.lab import results, tasks
 from poslib.lab._torch import torch
 from poslib.lab.encodings import Encoding
 from poslib.lab.model import Transformer
-from poslib.lab.training import cross_entropy, one_thread, train
+from poslib.lab.training import one_thread, train
 
 SEEDS = range(5)
 KINDS = ("sinusoid", "learned")
