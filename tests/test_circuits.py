@@ -13,7 +13,7 @@ from poslib.lab import circuits as C
 from poslib.lab import pretrained
 from poslib.lab.circuits import Patch, family, moved, normed, patched, placed, record, run, stilled, take, terms, zeroed
 from poslib.lab.encodings import ENCODINGS
-from poslib.lab.llama import Llama, Rotary, open_llama
+from poslib.lab.llama import Llama, Rotary, open_llama, rms_normed
 from poslib.lab.model import Transformer
 from poslib.lab.rope_in_practice import converted, tiny
 from poslib.lab.training import one_thread
@@ -130,6 +130,12 @@ def test_each_site_follows_from_those_before(kind):
     else:
         state = last * torch.rsqrt(last.square().mean(-1, keepdim=True) + 1e-5) * model.weights["norm"]
         assert gap(logits, model.logits(state)) < 1e-12 and gap(logits, model(tokens_of())) < 1e-12
+
+
+def test_a_llamas_norm_is_torchs_rms_norm():
+    x, gain = torch.randn(2, 3, 16, generator=g(), dtype=torch.float64), torch.rand(16, generator=g(1), dtype=torch.float64)
+    for epsilon in (0.0, 1e-5, 0.5):
+        assert gap(rms_normed(x, gain, epsilon), torch.nn.functional.rms_norm(x, (16,), gain, epsilon)) < 1e-14
 
 
 @kinds

@@ -23,7 +23,7 @@ from poslib import _arrays as arrays, rotary
 from poslib.attention import scores, split_heads
 from poslib.lab import encodings
 from poslib.lab._torch import torch
-from poslib.lab.llama import Llama, _normed
+from poslib.lab.llama import Llama, rms_normed
 from poslib.lab.llama import Rotary as LlamaRotary
 from poslib.lab.model import Transformer
 
@@ -519,7 +519,7 @@ def normed(model: Model, layer: int, stream: Tensor) -> Tensor:
     """What a layer's queries, keys and values are made of: the stream (..., width), normed."""
     _known("q", layer, _sizes(model))
     if isinstance(model, Llama):
-        return _normed(stream, model.weights[f"{layer}.attention_norm"], model.settings.epsilon)
+        return rms_normed(stream, model.weights[f"{layer}.attention_norm"], model.settings.epsilon)
     return model.blocks[layer].norm1(stream)
 
 
