@@ -94,6 +94,22 @@ def test_hidden_states_are_the_stream(kind):
     assert list(found) == [(n, "stream") for n in range(4)] and all(torch.equal(found[n, "stream"], hidden[n]) for n in range(4))
 
 
+@pytest.mark.parametrize("kind", ENCODINGS)
+@torch.no_grad()
+def test_encodings_that_say_that_they_only_turn_do_so(kind):
+    """Lengths of pairs stay, moving on is turning on, and no other hook does anything; of each other encoding one of these is wrong."""
+    model, place, x = model_of(kind), torch.arange(LENGTH), torch.randn(2, 4, LENGTH, 8, generator=g(), dtype=torch.float64)
+    encoding, y = model.positions, torch.randn(2, LENGTH, 32, generator=g(1), dtype=torch.float64)
+    turned, further = encoding.turn(x, x, place), encoding.turn(x, x, place + 5)
+    length, before = ((t[..., :4].square() + t[..., 4:].square()) for t in (torch.stack(further), x))
+    turns = gap(length, before.expand_as(length)) < 1e-12 and gap(torch.stack(turned), torch.stack(further)) > 0.1
+    alone = torch.equal(encoding.embed(y, place), y) and encoding.bias(place, x.dtype) is None
+    alone = alone and all(encoding.scores(x, x, place, n) is None and encoding.mix(x @ x.mT, place, n) is None for n in range(3))
+    assert encoding.only_turns == (turns and alone) == (kind in TURNING)
+    if encoding.only_turns:
+        assert all(gap(rotate(a, torch.tensor(5).expand(LENGTH), layout="half", frequencies=encoding.frequencies), b) < 1e-12 for a, b in zip(turned, further))
+
+
 @kinds
 @torch.no_grad()
 def test_each_site_follows_from_those_before(kind):

@@ -296,8 +296,9 @@ def _layout(model):
     _sizes(model)
     if isinstance(model, Llama):
         return model.settings.layout
-    if not isinstance(model.positions, encodings.Rotary) or isinstance(model.positions, encodings.Xpos):
-        raise ValueError(f"model has the encoding {type(model.positions).__name__}; allowed are Rotary and Proportional, which turn and do nothing else")
+    if not model.positions.only_turns:
+        allowed = " and ".join(e.__name__ for e in encodings.ENCODINGS.values() if e.only_turns)
+        raise ValueError(f"model has the encoding {type(model.positions).__name__}; allowed are {allowed}, which turn and do nothing else")
     if model.positions.shift is not None:
         raise ValueError("model has a shift, which no turn of queries and keys makes; allowed is None")
     return "half"
