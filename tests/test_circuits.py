@@ -524,6 +524,21 @@ def test_masses_are_those_of_loops():
     assert torch.equal(C.first_mass(weights), C.first_mass(weights, 1)) and torch.equal(C.lag_mass(weights), C.lag_mass(weights, 1))
 
 
+@pytest.mark.parametrize("lag, start", [(0, 0), (0, 3), (1, 0), (1, 1), (1, 4), (4, 2), (4, 4), (4, 7), (4, 8), (8, 0), (8, 8)])
+def test_masses_of_each_text_from_a_query_on(lag, start):
+    weights = torch.rand(3, 4, LENGTH, LENGTH, generator=g(6)).softmax(-1)            # float32
+    asked = [i for i in range(LENGTH) if i >= lag and i >= start]
+    each, first = C.lag_mass(weights, lag, start, each=True), C.first_mass(weights, start, each=True)
+    assert each.shape == first.shape == (3, 4) and each.dtype == first.dtype == torch.float64
+    for b in range(3):
+        for h in range(4):
+            assert abs(each[b, h].item() - np.mean([weights[b, h, i, i - lag].item() for i in asked])) < 1e-12
+            assert abs(first[b, h].item() - np.mean([weights[b, h, i, 0].item() for i in range(start, LENGTH)])) < 1e-12
+    assert gap(C.lag_mass(weights, lag, start), each.mean(0)) < 1e-12 and gap(C.first_mass(weights, start), first.mean(0)) < 1e-12
+    if start <= lag:
+        assert torch.equal(C.lag_mass(weights, lag, start), C.lag_mass(weights, lag)), "earlier queries have no such place"
+
+
 def test_heads_that_do_one_thing_have_mass_one():
     once = torch.randperm(13, generator=g())[:6].repeat(2)[None]
     i = torch.arange(12)
@@ -642,6 +657,7 @@ test_bad_input = bad_input_test({
     "placed": (lambda: placed(small(), torch.arange(9), which="v"), ValueError, "which is 'v'; allowed are 'qk', 'q' and 'k'"),
     "weights": (lambda: C.lag_mass(zeros(4, 9, 9)), ValueError, r"weights has shape \(4, 9, 9\); allowed is \(batch, heads, length, length\)"),
     "mass's lag": (lambda: C.lag_mass(zeros(1, 4, 9, 9), 9), ValueError, "lag is 9; allowed are 0 to 8"),
+    "mass's first query": (lambda: C.lag_mass(zeros(1, 4, 9, 9), 1, 9), ValueError, "start is 9; allowed are 0 to 8"),
     "mass's start": (lambda: C.first_mass(zeros(1, 4, 9, 9), -1), ValueError, "start is -1; allowed are 0 to 8"),
     "mass's tokens": (lambda: C.induction_mass(zeros(1, 4, 9, 9), tokens_of()), ValueError, r"tokens has shape \(3, 9\); allowed is \(1, 9\)"),
     "strength": (lambda: C.ridge(np.eye(2), np.eye(2), np.eye(2), 0), ValueError, "strength is 0; allowed is above 0"),

@@ -574,7 +574,7 @@ def family(model: Model, layer: int, head: int, lag: int | Sequence[int] | Tenso
 
 # ---- where a head looks ----------------------------------------------------------------------------
 
-def lag_mass(weights: Tensor, lag: int = 1) -> Tensor:
+def lag_mass(weights: Tensor, lag: int = 1, start: int = 0, *, each: bool = False) -> Tensor:
     """Mean weight on the place `lag` before the query's own; 1 is the previous token.
 
     Parameters
@@ -583,22 +583,31 @@ def lag_mass(weights: Tensor, lag: int = 1) -> Tensor:
         As recorded at "weights".  Weights that are even over what a mask shows give the value of chance.
     lag : int
         0 to length - 1.
+    start : int
+        The first query that counts, 0 to length - 1; one before place `lag` has no such place, and does not count either way.
+    each : bool
+        One value for each text, in place of the mean over all.
 
     Returns
     -------
-    float64 tensor, shape (heads,)
-        Over all queries that have such a place.
+    float64 tensor, shape (heads,), or (batch, heads) with `each`
+        Over all queries from `start` on that have such a place.
     """
     _square(weights)
-    lag = _one("lag", lag, weights.shape[-1])
-    return weights.double().diagonal(-lag, -2, -1).mean((0, 2))
+    lag, start = (_one(name, value, weights.shape[-1]) for name, value in (("lag", lag), ("start", start)))
+    return _mean(weights.diagonal(-lag, -2, -1)[..., max(start - lag, 0):], each)
 
 
-def first_mass(weights: Tensor, start: int = 1) -> Tensor:
-    """Mean weight on the first place, over the queries from `start` on (a causal query 0 sees nothing else): (heads,), float64."""
+def first_mass(weights: Tensor, start: int = 1, *, each: bool = False) -> Tensor:
+    """Mean weight on the first place, over the queries from `start` on (a causal query 0 sees nothing else): float64, as `lag_mass` gives it."""
     _square(weights)
     start = _one("start", start, weights.shape[-1])
-    return weights[:, :, start:, 0].double().mean((0, 2))
+    return _mean(weights[:, :, start:, 0], each)
+
+
+def _mean(found, each):
+    """Over queries, of (batch, heads, queries), and over texts unless each is asked for."""
+    return found.double().mean(-1 if each else (0, 2))
 
 
 def induction_mass(weights: Tensor, tokens: Tensor) -> Tensor:
