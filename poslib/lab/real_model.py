@@ -271,7 +271,8 @@ def main():
                 begun, before = first(model, tokens, one), one
             loss, cache = plain if one is None else begun
             guess[str(gap)], row[str(gap)] = loss.tolist(), second(model, tokens, ids, cache, two).tolist()
-        found["first"][name], found["second"][name] = results.rounded(guess if len({tuple(x) for x in guess.values()}) > 1 else {"all": loss.tolist()}), results.rounded(row)
+        found["first"][name] = results.rounded(guess if len({tuple(x) for x in guess.values()}) > 1 else {"all": loss.tolist()})
+        found["second"][name] = results.rounded(row)
         print(f"{number}/{len(todo)}", name, {gap: round(float(np.mean(x)), 2) for gap, x in row.items()}, flush=True)
         results.store("real_model", {
             "what": f"SmolLM2 reads passages of {TOKENS} tokens twice. first, second: mean loss in nats a token of either reading, a number for each of "
