@@ -13,7 +13,7 @@ from poslib.lab import circuits as C
 from poslib.lab import pretrained
 from poslib.lab.circuits import Patch, family, moved, normed, patched, placed, record, run, stilled, take, terms, zeroed
 from poslib.lab.encodings import ENCODINGS
-from poslib.lab.llama import Llama, Rotary, open_llama
+from poslib.lab.llama import Llama, Rotary, open_llama, rms_normed
 from poslib.lab.model import Transformer
 from poslib.lab.rope_in_practice import converted, tiny
 from poslib.lab.training import one_thread
@@ -94,6 +94,22 @@ def test_hidden_states_are_the_stream(kind):
     assert list(found) == [(n, "stream") for n in range(4)] and all(torch.equal(found[n, "stream"], hidden[n]) for n in range(4))
 
 
+@pytest.mark.parametrize("kind", ENCODINGS)
+@torch.no_grad()
+def test_encodings_that_say_that_they_only_turn_do_so(kind):
+    """Lengths of pairs stay, moving on is turning on, and no other hook does anything; of each other encoding one of these is wrong."""
+    model, place, x = model_of(kind), torch.arange(LENGTH), torch.randn(2, 4, LENGTH, 8, generator=g(), dtype=torch.float64)
+    encoding, y = model.positions, torch.randn(2, LENGTH, 32, generator=g(1), dtype=torch.float64)
+    turned, further = encoding.turn(x, x, place), encoding.turn(x, x, place + 5)
+    length, before = ((t[..., :4].square() + t[..., 4:].square()) for t in (torch.stack(further), x))
+    turns = gap(length, before.expand_as(length)) < 1e-12 and gap(torch.stack(turned), torch.stack(further)) > 0.1
+    alone = torch.equal(encoding.embed(y, place), y) and encoding.bias(place, x.dtype) is None
+    alone = alone and all(encoding.scores(x, x, place, n) is None and encoding.mix(x @ x.mT, place, n) is None for n in range(3))
+    assert encoding.only_turns == (turns and alone) == (kind in TURNING)
+    if encoding.only_turns:
+        assert all(gap(rotate(a, torch.tensor(5).expand(LENGTH), layout="half", frequencies=encoding.frequencies), b) < 1e-12 for a, b in zip(turned, further))
+
+
 @kinds
 @torch.no_grad()
 def test_each_site_follows_from_those_before(kind):
@@ -130,6 +146,12 @@ def test_each_site_follows_from_those_before(kind):
     else:
         state = last * torch.rsqrt(last.square().mean(-1, keepdim=True) + 1e-5) * model.weights["norm"]
         assert gap(logits, model.logits(state)) < 1e-12 and gap(logits, model(tokens_of())) < 1e-12
+
+
+def test_a_llamas_norm_is_torchs_rms_norm():
+    x, gain = torch.randn(2, 3, 16, generator=g(), dtype=torch.float64), torch.rand(16, generator=g(1), dtype=torch.float64)
+    for epsilon in (0.0, 1e-5, 0.5):
+        assert gap(rms_normed(x, gain, epsilon), torch.nn.functional.rms_norm(x, (16,), gain, epsilon)) < 1e-14
 
 
 @kinds
@@ -502,6 +524,21 @@ def test_masses_are_those_of_loops():
     assert torch.equal(C.first_mass(weights), C.first_mass(weights, 1)) and torch.equal(C.lag_mass(weights), C.lag_mass(weights, 1))
 
 
+@pytest.mark.parametrize("lag, start", [(0, 0), (0, 3), (1, 0), (1, 1), (1, 4), (4, 2), (4, 4), (4, 7), (4, 8), (8, 0), (8, 8)])
+def test_masses_of_each_text_from_a_query_on(lag, start):
+    weights = torch.rand(3, 4, LENGTH, LENGTH, generator=g(6)).softmax(-1)            # float32
+    asked = [i for i in range(LENGTH) if i >= lag and i >= start]
+    each, first = C.lag_mass(weights, lag, start, each=True), C.first_mass(weights, start, each=True)
+    assert each.shape == first.shape == (3, 4) and each.dtype == first.dtype == torch.float64
+    for b in range(3):
+        for h in range(4):
+            assert abs(each[b, h].item() - np.mean([weights[b, h, i, i - lag].item() for i in asked])) < 1e-12
+            assert abs(first[b, h].item() - np.mean([weights[b, h, i, 0].item() for i in range(start, LENGTH)])) < 1e-12
+    assert gap(C.lag_mass(weights, lag, start), each.mean(0)) < 1e-12 and gap(C.first_mass(weights, start), first.mean(0)) < 1e-12
+    if start <= lag:
+        assert torch.equal(C.lag_mass(weights, lag, start), C.lag_mass(weights, lag)), "earlier queries have no such place"
+
+
 def test_heads_that_do_one_thing_have_mass_one():
     once = torch.randperm(13, generator=g())[:6].repeat(2)[None]
     i = torch.arange(12)
@@ -620,6 +657,7 @@ test_bad_input = bad_input_test({
     "placed": (lambda: placed(small(), torch.arange(9), which="v"), ValueError, "which is 'v'; allowed are 'qk', 'q' and 'k'"),
     "weights": (lambda: C.lag_mass(zeros(4, 9, 9)), ValueError, r"weights has shape \(4, 9, 9\); allowed is \(batch, heads, length, length\)"),
     "mass's lag": (lambda: C.lag_mass(zeros(1, 4, 9, 9), 9), ValueError, "lag is 9; allowed are 0 to 8"),
+    "mass's first query": (lambda: C.lag_mass(zeros(1, 4, 9, 9), 1, 9), ValueError, "start is 9; allowed are 0 to 8"),
     "mass's start": (lambda: C.first_mass(zeros(1, 4, 9, 9), -1), ValueError, "start is -1; allowed are 0 to 8"),
     "mass's tokens": (lambda: C.induction_mass(zeros(1, 4, 9, 9), tokens_of()), ValueError, r"tokens has shape \(3, 9\); allowed is \(1, 9\)"),
     "strength": (lambda: C.ridge(np.eye(2), np.eye(2), np.eye(2), 0), ValueError, "strength is 0; allowed is above 0"),

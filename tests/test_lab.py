@@ -1257,11 +1257,6 @@ def test_the_stored_gap_probe_is_complete():
         assert list(found) == [gap for gap, *_ in todo] and all(one.shape == two.shape == (10,) for one, two in found.values())
 
 
-def test_the_figure_gap_probe_holds_what_is_stored():
-    text = (Path(results.__file__).parents[2] / "teach" / "js" / "gap-probe.js").read_text("utf8")
-    assert json.loads(re.search(r"^  const DATA = (.*);$", text, re.M)[1]) == real_model.figure_data(), "python -m poslib.lab.real_model --figure"
-
-
 def test_two_passages_of_the_stored_gap_probe_are_measured_again(smollm2_passages):
     model, tokens, at = smollm2_passages
     stored = results.load("real_model")

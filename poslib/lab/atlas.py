@@ -18,12 +18,9 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import os
-import re
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from pathlib import Path
 from typing import NamedTuple
 
 from poslib.lab import results, tasks
@@ -158,12 +155,6 @@ def measured(task, model):
     return {"right": right(task, model), "right_window": right(task, model, window)}
 
 
-def _rounded(x):
-    if isinstance(x, dict):
-        return {str(key): _rounded(value) for key, value in x.items()}
-    return [_rounded(v) for v in x] if isinstance(x, list | tuple) else x if x is None else round(x, 4)
-
-
 def _search(task, method, choice, seed):
     model = learn(task, method, METHODS[method][choice], seed, steps=TASKS[task].steps // 2, progress=False)
     return {"task": task, "method": method, "choice": choice, "seed": seed, "loss": round(judged(task, model), 4)}
@@ -173,9 +164,9 @@ def _run(task, method, choice, seed):
     start, seen = time.process_time(), [] if task == "previous" else None
     model = learn(task, method, METHODS[method][choice], seed, progress=False, seen=seen)
     seconds = round(time.process_time() - start, 1)
-    more = {} if seen is None else {"steps": steps_until(seen), "curve": _rounded([share for _, share in seen])}
+    more = {} if seen is None else {"steps": steps_until(seen), "curve": results.rounded([share for _, share in seen])}
     return {"task": task, "method": method, "choice": choice, "seed": seed, "parameters": sum(p.numel() for p in model.parameters()),
-            "seconds": seconds, **_rounded(measured(task, model)), **more}
+            "seconds": seconds, **results.rounded(measured(task, model)), **more}
 
 
 def best(search, task, method):
@@ -212,12 +203,6 @@ def figure_data(group=4):
     return {"trained": TASKS["text"].length, "group": group, "lengths": [f * TASKS["text"].length for f in FACTORS], "methods": methods}
 
 
-def _put_into_figure():
-    path = Path(results.__file__).parents[2] / "teach" / "js" / "loss-by-length.js"
-    line = f"  const DATA = {json.dumps(figure_data(), separators=(',', ':'))};"
-    path.write_text(re.sub(r"^  const DATA = .*;$", lambda _: line, path.read_text("utf8"), count=1, flags=re.M), "utf8")
-
-
 def _key(r):
     return list(TASKS).index(r["task"]), list(METHODS).index(r["method"]), r["choice"], r["seed"]
 
@@ -243,11 +228,8 @@ def main():
     parser.add_argument("--show", action="store_true", help="print the stored table")
     parser.add_argument("--figure", action="store_true", help="write the data of the figure loss-by-length")
     options = parser.parse_args()
-    try:
-        stored = results.load("atlas")
-    except ValueError:
-        stored = {"search": [], "runs": []}
-    search, runs = stored["search"], stored["runs"]
+    stored = results.stored("atlas")
+    search, runs = stored.get("search", []), stored.get("runs", [])
 
     def save():
         results.store("atlas", {
@@ -259,7 +241,8 @@ def main():
             "search": sorted(search, key=_key), "runs": sorted(runs, key=_key)}, command="python -m poslib.lab.atlas", seeds=SEEDS)
 
     if options.figure:
-        return _put_into_figure()
+        results.put_into_figure("loss-by-length", figure_data())
+        return
     if not options.show:
         for task in options.task:
             if task != "previous":

@@ -48,13 +48,9 @@ def _two_digits(x):
 def measured(runs=RUNS, megabytes=256):
     """What `poslib.lab.machine.measure` finds, several times: the best of each rate, and the lowest beside it."""
     from poslib.lab import machine
-    from poslib.lab._torch import torch
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    from poslib.lab.training import one_thread
+    with one_thread():
         found = [machine.measure(megabytes) for _ in range(runs)]
-    finally:
-        torch.set_num_threads(threads)
     rates = {"bandwidth": [m.bandwidth for m in found], **{t: [m.flops[t] for m in found] for t in DTYPES}}
     return {"runs": runs, "threads": 1, "best": {name: _two_digits(max(r)) for name, r in rates.items()},
             "lowest": {name: _two_digits(min(r)) for name, r in rates.items()}, "cache": found[0].cache, "memory": found[0].memory}

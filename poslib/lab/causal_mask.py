@@ -79,7 +79,7 @@ def _run(job):
     name, seed = job
     found = learn_place(name, seed, progress=False)
     print(f"{name}, seed {seed}: {sum(found['off']) / LENGTH:.2f} places off, R2 {found['r2_before']:.2f} -> {found['r2_after']:.2f}", flush=True)
-    return {key: [round(x, 4) for x in value] if isinstance(value, list) else round(value, 4) for key, value in found.items()}
+    return results.rounded(found)
 
 
 def main():

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import statistics
 import time
 from pathlib import Path
@@ -164,10 +163,9 @@ class Rule(NamedTuple):
     source: str
 
 
-def _measured(task, key):
-    """What the atlas has for each method: an array with a row for each seed and columns for 1, 2, 4, 8 times L."""
+def _measured(runs, task, key):
+    """What the atlas's runs have for each method: an array with a row for each seed and columns for 1, 2, 4, 8 times L."""
     import numpy as np
-    runs = results.load("atlas")["runs"]
     return {m: np.array([list(r[key].values()) for r in runs if (r["task"], r["method"]) == (task, m)]) for m in atlas.METHODS}
 
 
@@ -188,8 +186,9 @@ def rules():
     add("out", "learned", "there are no trained rows past the table", "chapter 3", length="fetch")
     add("for", "mixed", "turns no lag beyond the window, whatever the length", "this chapter", length="loss")
     add("for", "mixed", "layers without positions reach every key; no new phases", "this chapter", length="fetch")
-    text, near = _measured("text", "tail"), _measured("text", "tail_window")
-    needle, copy = _measured("needle", "right"), _measured("copy", "right")
+    runs = results.load("atlas")["runs"]
+    text, near = _measured(runs, "text", "tail"), _measured(runs, "text", "tail_window")
+    needle, copy = _measured(runs, "needle", "right"), _measured(runs, "copy", "right")
     best = [m for m in text if len(text[m])]
     least = min(text[m][:, 0].mean() for m in best)
     for m in best:
@@ -198,9 +197,8 @@ def rules():
             add("for", m, f"atlas: loss at L within {CLOSE} of the best", "atlas")
         elif behind > BEHIND:
             add("against", m, f"atlas: loss at L is {behind:.2f} behind the best", "atlas")
-        if all(r["steps"] is None for r in results.load("atlas")["runs"] if (r["task"], r["method"]) == ("previous", m)):
+        if all(r["steps"] is None for r in runs if (r["task"], r["method"]) == ("previous", m)):
             add("against", m, "atlas: no seed learned one place back in 200 steps", "atlas", lag=True)
-    for m in best:
         rise = text[m][:, 3] - text[m][:, 0]
         if rise.max() < SMALL:
             add("for", m, f"atlas: loss at 8 L within {SMALL} of that at L, every seed", "atlas", length="loss")
@@ -260,18 +258,12 @@ def recommend(given=None, **answers):
     return sorted(found, key=lambda f: (bool(f["out"]), len(f["against"]) - len(f["for"])))
 
 
-def _put_into_figure():
-    path = Path(results.__file__).parents[2] / "teach" / "js" / "decision-guide.js"
-    data = {"methods": METHODS, "rules": [list(r) for r in rules()]}
-    line = f"  const DATA = {json.dumps(data, separators=(',', ':'), ensure_ascii=False)};"
-    path.write_text(re.sub(r"^  const DATA = .*;$", lambda _: line, path.read_text("utf8"), count=1, flags=re.M), "utf8")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--figure", action="store_true", help="write the rules into the figure decision-guide")
     if parser.parse_args().figure:
-        return _put_into_figure()
+        results.put_into_figure("decision-guide", {"methods": METHODS, "rules": [list(r) for r in rules()]})
+        return
     found = ratios(step_times())
     results.store("choosing", {
         "what": "CPU time of a training step on the atlas's text (batch 16, 64 bytes, width 64, one thread) in times of the model without positions, "

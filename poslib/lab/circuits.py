@@ -23,7 +23,7 @@ from poslib import _arrays as arrays, rotary
 from poslib.attention import scores, split_heads
 from poslib.lab import encodings
 from poslib.lab._torch import torch
-from poslib.lab.llama import Llama, _normed
+from poslib.lab.llama import Llama, rms_normed
 from poslib.lab.llama import Rotary as LlamaRotary
 from poslib.lab.model import Transformer
 
@@ -296,8 +296,9 @@ def _layout(model):
     _sizes(model)
     if isinstance(model, Llama):
         return model.settings.layout
-    if not isinstance(model.positions, encodings.Rotary) or isinstance(model.positions, encodings.Xpos):
-        raise ValueError(f"model has the encoding {type(model.positions).__name__}; allowed are Rotary and Proportional, which turn and do nothing else")
+    if not model.positions.only_turns:
+        allowed = " and ".join(e.__name__ for e in encodings.ENCODINGS.values() if e.only_turns)
+        raise ValueError(f"model has the encoding {type(model.positions).__name__}; allowed are {allowed}, which turn and do nothing else")
     if model.positions.shift is not None:
         raise ValueError("model has a shift, which no turn of queries and keys makes; allowed is None")
     return "half"
@@ -519,7 +520,7 @@ def normed(model: Model, layer: int, stream: Tensor) -> Tensor:
     """What a layer's queries, keys and values are made of: the stream (..., width), normed."""
     _known("q", layer, _sizes(model))
     if isinstance(model, Llama):
-        return _normed(stream, model.weights[f"{layer}.attention_norm"], model.settings.epsilon)
+        return rms_normed(stream, model.weights[f"{layer}.attention_norm"], model.settings.epsilon)
     return model.blocks[layer].norm1(stream)
 
 
@@ -573,7 +574,7 @@ def family(model: Model, layer: int, head: int, lag: int | Sequence[int] | Tenso
 
 # ---- where a head looks ----------------------------------------------------------------------------
 
-def lag_mass(weights: Tensor, lag: int = 1) -> Tensor:
+def lag_mass(weights: Tensor, lag: int = 1, start: int = 0, *, each: bool = False) -> Tensor:
     """Mean weight on the place `lag` before the query's own; 1 is the previous token.
 
     Parameters
@@ -582,22 +583,31 @@ def lag_mass(weights: Tensor, lag: int = 1) -> Tensor:
         As recorded at "weights".  Weights that are even over what a mask shows give the value of chance.
     lag : int
         0 to length - 1.
+    start : int
+        The first query that counts, 0 to length - 1; one before place `lag` has no such place, and does not count either way.
+    each : bool
+        One value for each text, in place of the mean over all.
 
     Returns
     -------
-    float64 tensor, shape (heads,)
-        Over all queries that have such a place.
+    float64 tensor, shape (heads,), or (batch, heads) with `each`
+        Over all queries from `start` on that have such a place.
     """
     _square(weights)
-    lag = _one("lag", lag, weights.shape[-1])
-    return weights.double().diagonal(-lag, -2, -1).mean((0, 2))
+    lag, start = (_one(name, value, weights.shape[-1]) for name, value in (("lag", lag), ("start", start)))
+    return _mean(weights.diagonal(-lag, -2, -1)[..., max(start - lag, 0):], each)
 
 
-def first_mass(weights: Tensor, start: int = 1) -> Tensor:
-    """Mean weight on the first place, over the queries from `start` on (a causal query 0 sees nothing else): (heads,), float64."""
+def first_mass(weights: Tensor, start: int = 1, *, each: bool = False) -> Tensor:
+    """Mean weight on the first place, over the queries from `start` on (a causal query 0 sees nothing else): float64, as `lag_mass` gives it."""
     _square(weights)
     start = _one("start", start, weights.shape[-1])
-    return weights[:, :, start:, 0].double().mean((0, 2))
+    return _mean(weights[:, :, start:, 0], each)
+
+
+def _mean(found, each):
+    """Over queries, of (batch, heads, queries), and over texts unless each is asked for."""
+    return found.double().mean(-1 if each else (0, 2))
 
 
 def induction_mass(weights: Tensor, tokens: Tensor) -> Tensor:

@@ -327,13 +327,6 @@ def _work():
             yield "tuned", task, "llama", seed
 
 
-def _rounded(x):
-    """Fractions to four digits, all else as it is."""
-    if isinstance(x, dict):
-        return {str(key): _rounded(value) for key, value in x.items()}
-    return [_rounded(v) for v in x] if isinstance(x, list) else round(x, 4) if isinstance(x, float) else x
-
-
 def _unit(r):
     return r["kind"], r["task"], r["ladder"], r["seed"]
 
@@ -385,10 +378,7 @@ def main():
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--show", action="store_true", help="print what is stored")
     options = parser.parse_args()
-    try:
-        runs = results.load("context_extension")["runs"]
-    except ValueError:
-        runs = []
+    runs = results.stored("context_extension").get("runs", [])
 
     def save():
         order = {unit: i for i, unit in enumerate(_work())}
@@ -410,7 +400,7 @@ def main():
         if (task, ladder, seed) not in models:
             models[task, ladder, seed] = _trained(task, ladder, seed, options.keep)
         best = chosen(runs, task, ladder) if kind in ("zero", "temperature", "tuned") else None
-        found = _rounded(_done(*unit, models[task, ladder, seed], best))
+        found = results.rounded(_done(*unit, models[task, ladder, seed], best))
         runs.append({"kind": kind, "task": task, "ladder": ladder, "seed": seed, **found})
         save()
         print(*unit, f"{os.times().user:.0f} s", flush=True)

@@ -20,7 +20,16 @@ class Encoding(nn.Module):
     """No position at all, and what the others change.
 
     All take `positions`, integers of shape (length,) or (batch, length), which queries and keys share.
+
+    Attributes
+    ----------
+    only_turns : bool
+        Whether the encoding turns the pairs of queries and keys by their positions, as `poslib.rotary.rotate` does, and does nothing else but for a
+        constant factor: then a query that is turned on is the query at a later place, which `poslib.lab.circuits` relies on.  Such an encoding has
+        `frequencies` and a `shift`, as `Rotary` has them; a shift that is set adds what no turn does.
     """
+
+    only_turns = False
 
     def embed(self, x, positions):
         """Tokens' vectors (batch, length, width), with what is added to them."""
@@ -73,6 +82,8 @@ class Rotary(Encoding):
     which each pair turns further in the scores of each lag, which no frequencies could.
     """
 
+    only_turns = True
+
     def __init__(self, *, width, heads, base=10000.0, **_):
         super().__init__()
         self.frequencies = rotary.frequencies(width // heads, base)
@@ -96,6 +107,8 @@ class Proportional(Rotary):
 
 class Xpos(Rotary):
     """Queries and keys turned, and scaled so that each pair's score falls with the lag; for decoders alone."""
+
+    only_turns = False
 
     def __init__(self, *, width, heads, causal=True, scale_base=512, **more):
         if not causal:

@@ -101,18 +101,18 @@ def cut(model, count=128):
 def copies(method, seed, steps=LONG_STEPS, progress=None):
     """Shares of right answers of a copying model in the setting that the atlas chose for it, trained for longer."""
     best = atlas.best(results.load("atlas")["search"], "copy", method)
-    return atlas._rounded(atlas.right("copy", atlas.learn("copy", method, atlas.METHODS[method][best], seed, steps=steps, progress=progress)))
+    return results.rounded(atlas.right("copy", atlas.learn("copy", method, atlas.METHODS[method][best], seed, steps=steps, progress=progress)))
 
 
 def needles(slopes, seed, progress=None):
     """Shares of right answers of an ALiBi model that seeks needles, as the atlas measures them."""
     model = atlas.learn("needle", "alibi", atlas.METHODS["alibi"][SLOPES[slopes]], seed, progress=progress)
-    return atlas._rounded(atlas.measured("needle", model))
+    return results.rounded(atlas.measured("needle", model))
 
 
 def _short(method, seed):
     model = learn(method, seed, progress=False)
-    found = atlas._rounded({**atlas.measured("text", model), "narrow": narrow(model), "cut": cut(model)})
+    found = results.rounded({**atlas.measured("text", model), "narrow": narrow(model), "cut": cut(model)})
     print(method, seed, found["tail"], flush=True)
     return {"task": "text", "method": method, "choice": 0, "seed": seed, **found}
 
@@ -120,8 +120,8 @@ def _short(method, seed):
 def main():
     train, _, test = (part.numpy() for part in tasks.programs())
     losses = counted(train, test)
-    stored = {"by_context": [round(float(x), 4) for x in losses.mean(1)], "bytes": losses.shape[1], "trained_bytes": len(train),
-              "blocks": {str(T): round(in_blocks(losses, T), 4) for T in LENGTHS}}
+    stored = results.rounded({"by_context": losses.mean(1), "bytes": losses.shape[1], "trained_bytes": len(train),
+                              "blocks": {T: in_blocks(losses, T) for T in LENGTHS}})
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         copied = {m: [pool.submit(copies, m, seed, progress=False) for seed in SEEDS] for m in LONGER}
         runs = [pool.submit(_short, m, seed) for m in SHORT for seed in SEEDS]

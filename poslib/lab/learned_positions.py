@@ -448,14 +448,6 @@ def study_text(model, seen, seed):
         "separate": separate(model.embedding.weight.numpy()[bytes_], table.numpy()[list(READ)], 8, tokens=len(bytes_), fresh=False), **rest}
 
 
-def _rounded(x):
-    if isinstance(x, dict):
-        return {key: _rounded(value) for key, value in x.items()}
-    if isinstance(x, (list, tuple)):
-        return [_rounded(value) for value in x]
-    return round(x, 4) if isinstance(x, float) else x
-
-
 def _run(job):
     kind, name, seed = job
     with one_thread():
@@ -467,7 +459,7 @@ def _run(job):
             found = {"right": [right_at(model, start) for start in range(LATE + 1)], "neighbours": neighbours(model.positions.weight.detach().numpy())}
             said = f"right at 0, 12, 24: {found['right'][0]:.2f} {found['right'][12]:.2f} {found['right'][24]:.2f}"
     print(f"{kind} {name}, seed {seed}: {said}", flush=True)
-    return _rounded(found)
+    return results.rounded(found)
 
 
 DRAWS, SHIFTS = range(3), (1, 8, 64, 256, 448)
@@ -477,12 +469,12 @@ def study_real():
     """Everything that is stored about MiniLM."""
     words, table = real_tables()
     flat = torch.from_numpy(table).float().mean(0).expand(512, -1)
-    return _rounded({**real_facts(), "walks": walks(), "words_held_by": held_by(words)[:20].round(3).tolist(), "means": of_means(words, table),
-                     "depth": [real_depth(seed) for seed in DRAWS], "depth_without": real_depth(0, table=flat),
-                     "shift": {str(base): {str(c): at for c, at in real_shift(SHIFTS, base=base)[0].items()} for base in (0, 1)}, "other": real_shift((), base=1)[1],
-                     "overlap": overlaps(words, table, (5, 10, 20, 40)), "separate": separate(words, table, 20),
-                     "separate_rotated": [separate(words, rotated(table, seed), 20) for seed in DRAWS],
-                     "made": results.provenance("python -m poslib.lab.learned_positions real", DRAWS)})
+    return results.rounded({**real_facts(), "walks": walks(), "words_held_by": held_by(words)[:20].round(3).tolist(), "means": of_means(words, table),
+                            "depth": [real_depth(seed) for seed in DRAWS], "depth_without": real_depth(0, table=flat),
+                            "shift": {str(base): {str(c): at for c, at in real_shift(SHIFTS, base=base)[0].items()} for base in (0, 1)}, "other": real_shift((), base=1)[1],
+                            "overlap": overlaps(words, table, (5, 10, 20, 40)), "separate": separate(words, table, 20),
+                            "separate_rotated": [separate(words, rotated(table, seed), 20) for seed in DRAWS],
+                            "made": results.provenance("python -m poslib.lab.learned_positions real", DRAWS)})
 
 
 # ---- the figure's data ------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from poslib.rotary import rotate
 
 functional = torch.nn.functional
 
-__all__ = ["Cache", "Llama", "Reading", "Rotary", "greedy", "losses", "open_llama"]
+__all__ = ["Cache", "Llama", "Reading", "Rotary", "greedy", "losses", "open_llama", "rms_normed"]
 
 KEPT = ("rotated", "raw")
 
@@ -163,7 +163,7 @@ class Llama:
         x = w["embedding"][tokens]
         for n in range(s.layers):
             x = at(n, "stream", x)
-            h = _normed(x, w[f"{n}.attention_norm"], s.epsilon)
+            h = rms_normed(x, w[f"{n}.attention_norm"], s.epsilon)
             q, k, v = (at(n, name, split_heads(functional.linear(h, w[f"{n}.{name}"]), count)) for name, count in
                        (("q", s.heads), ("k", s.kv_heads), ("v", s.kv_heads)))
             q = at(n, "turned_q", _turned(turn, q, places, n, "q"))
@@ -181,9 +181,9 @@ class Llama:
             else:
                 heads = at(n, "heads", at(n, "weights", softmax(at(n, "scores", scores(q, k)), visible)) @ v)
             x = x + functional.linear(merge_heads(heads), w[f"{n}.out"])
-            h = _normed(x, w[f"{n}.mlp_norm"], s.epsilon)
+            h = rms_normed(x, w[f"{n}.mlp_norm"], s.epsilon)
             x = x + functional.linear(functional.silu(functional.linear(h, w[f"{n}.gate"])) * functional.linear(h, w[f"{n}.up"]), w[f"{n}.down"])
-        states = _normed(at(s.layers, "stream", x), w["norm"], s.epsilon)
+        states = rms_normed(at(s.layers, "stream", x), w["norm"], s.epsilon)
         if keep is None:
             return Reading(states, None)
         return Reading(states, Cache(keep, *zip(*kept), all_places, texts, positions is None))
@@ -214,8 +214,20 @@ def greedy(model, tokens, count, *, keep="rotated", turn=None):
     return torch.cat(found, 1) if found else tokens[:, :0]
 
 
-def _normed(x, gain, epsilon):
-    """RMSNorm (Zhang & Sennrich 2019, arXiv 1910.07467, equation 4), with epsilon inside the root as Llama has it."""
+def rms_normed(x, gain, epsilon):
+    """RMSNorm (Zhang & Sennrich 2019, arXiv 1910.07467, equation 4), with epsilon inside the root as Llama has it.
+
+    Parameters
+    ----------
+    x : tensor, shape (..., width)
+    gain : tensor, shape (width,)
+    epsilon : float
+        Added to the mean square.
+
+    Returns
+    -------
+    tensor, shape (..., width)
+    """
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + epsilon) * gain
 
 

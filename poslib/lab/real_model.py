@@ -15,8 +15,6 @@ import argparse
 import ast
 import csv
 import heapq
-import json
-import re
 import sys
 import textwrap
 from pathlib import Path
@@ -236,12 +234,6 @@ def figure_data(stored=None):
     return {"tokens": TOKENS, "passages": stored["passages"], "rows": rows}
 
 
-def _put_into_figure():
-    path = Path(results.__file__).parents[2] / "teach" / "js" / "gap-probe.js"
-    line = f"  const DATA = {json.dumps(figure_data(), separators=(',', ':'))};"
-    path.write_text(re.sub(r"^  const DATA = .*;$", lambda _: line, path.read_text("utf8"), count=1, flags=re.M), "utf8")
-
-
 # ---- the stored run --------------------------------------------------------------------------------
 
 def jobs(settings, tokens=TOKENS):
@@ -264,10 +256,7 @@ def jobs(settings, tokens=TOKENS):
 @torch.no_grad()
 @one_thread()
 def main():
-    try:
-        stored = results.load("real_model")
-    except ValueError:
-        stored = {}
+    stored = results.stored("real_model")
     found = {key: stored.get(key, {}) for key in ("first", "second")}
     model, tokenizer = open_llama(), pretrained.open_tokenizer(pretrained.SMOLLM2)
     texts = passages(tokenizer)
@@ -282,7 +271,8 @@ def main():
                 begun, before = first(model, tokens, one), one
             loss, cache = plain if one is None else begun
             guess[str(gap)], row[str(gap)] = loss.tolist(), second(model, tokens, ids, cache, two).tolist()
-        found["first"][name], found["second"][name] = _rounded(guess if len({tuple(x) for x in guess.values()}) > 1 else {"all": loss.tolist()}), _rounded(row)
+        found["first"][name] = results.rounded(guess if len({tuple(x) for x in guess.values()}) > 1 else {"all": loss.tolist()})
+        found["second"][name] = results.rounded(row)
         print(f"{number}/{len(todo)}", name, {gap: round(float(np.mean(x)), 2) for gap, x in row.items()}, flush=True)
         results.store("real_model", {
             "what": f"SmolLM2 reads passages of {TOKENS} tokens twice. first, second: mean loss in nats a token of either reading, a number for each of "
@@ -293,9 +283,5 @@ def main():
             command="python -m poslib.lab.real_model", seeds=DRAWS)
 
 
-def _rounded(x):
-    return {k: _rounded(v) for k, v in x.items()} if isinstance(x, dict) else [round(v, 4) for v in x]
-
-
 if __name__ == "__main__":
-    _put_into_figure() if "--figure" in sys.argv[1:] else main()
+    results.put_into_figure("gap-probe", figure_data()) if "--figure" in sys.argv[1:] else main()

@@ -250,11 +250,7 @@ def probe(model, tokenizer, passages=40, length=192, turn=None):
 
 @one_thread()
 def main():
-    try:
-        stored = results.load("rope_in_practice")
-    except ValueError:
-        stored = {}
-    found = {}
+    stored, found = results.stored("rope_in_practice"), {}
     for length in LENGTHS:
         runs = [shares(length, seed) for seed in SEEDS]
         found[str(length)] = {name: {key: [run[name][key] for run in runs] for key in ("right", "error")} for name in runs[0]}

@@ -15,7 +15,7 @@ from poslib.lab import results, tasks
 from poslib.lab._torch import torch
 from poslib.lab.encodings import Encoding
 from poslib.lab.model import Transformer
-from poslib.lab.training import cross_entropy, one_thread, train
+from poslib.lab.training import one_thread, train
 
 SEEDS = range(5)
 KINDS = ("sinusoid", "learned")
@@ -224,15 +224,11 @@ def measure(kind, seed, *, steps=STEPS, progress=None):
     return found
 
 
-def _rounded(x):
-    return {k: _rounded(v) for k, v in x.items()} if isinstance(x, dict) else [_rounded(v) for v in x] if isinstance(x, list) else round(x, 4)
-
-
 def main():
     runs = {kind: [] for kind in KINDS}
     for seed in SEEDS:
         for kind in KINDS:
-            runs[kind].append(_rounded(measure(kind, seed, progress=False)))
+            runs[kind].append(results.rounded(measure(kind, seed, progress=False)))
             print(kind, seed, {k: v for k, v in runs[kind][-1].items() if not k.startswith("by_place")}, flush=True)
     path = results.store("sinusoids", {
         "what": f"Byte-level causal models (width 64, 2 layers, 2 heads) trained on the prose of Python's manual in windows of {L}, {STEPS} steps of 16 windows. "

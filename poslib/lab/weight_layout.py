@@ -63,7 +63,7 @@ def main():
     llama = Llama(model.weights, model.settings)
     found = {}
     for name in PASSAGES:
-        found[name] = {way: round(loss, 4) for way, loss in by_layout(llama, passage(name, tokenizer)).items()}
+        found[name] = results.rounded(by_layout(llama, passage(name, tokenizer)))
         print(name, found[name], flush=True)
     lengths = partners(llama)
     print(lengths, flush=True)
