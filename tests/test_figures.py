@@ -679,41 +679,55 @@ def test_gap_probe_shows_the_stored_losses(method, state):
         assert all(abs(float(x) - y) < 0.0051 for x, y in zip(numbers, (mean, low, high))) and numbers[3].strip() == verdict
 
 
-def patched_scores(encoding, site, move, place=16, back=3, pairs=8, gain=40):
-    """The figure's built head once more, with complex numbers."""
+def patched_scores(encoding, site, move, on=0, place=16, back=3, pairs=8, gain=40):
+    """The figure's built head once more, with complex numbers, and where its query asks from."""
     omega, j, ids = 100.0 ** (-np.arange(pairs) / pairs), place + move, np.arange(32)
     code = lambda p: np.exp(1j * np.multiply.outer(p, omega))  # noqa: E731
     ids = np.where(ids == place, j, ids) if site == "ids" else ids
-    asks = {"learned": j if site in ("stream", "q", "turned q", "turned q, turned back", "ids") else place,
-            "rotary": j if site in ("turned q", "ids") else place, "t5": j if site == "ids" else place}[encoding]
+    asks = {"learned": j if site in ("stream", "q", "turned q", "ids") else place,
+            "rotary": j + on if site == "turned q" else j if site == "ids" else place, "t5": j if site == "ids" else place}[encoding]
     keys = np.where(np.arange(32) == place, j, ids) if encoding == "learned" and site == "stream" else ids
-    return gain / pairs * (code(asks - back) * code(keys).conj()).real.sum(-1)
+    return gain / pairs * (code(asks - back) * code(keys).conj()).real.sum(-1), asks
 
 
-@pytest.mark.parametrize("move", [-8, -3, 0, 1, 3, 8])
-@pytest.mark.parametrize("site", patching_position.SHOWN)
+@pytest.mark.parametrize("move, on", [(-8, 0), (-8, -8), (-3, 0), (0, 0), (0, 5), (1, -1), (3, 0), (3, -2), (8, -8), (8, 8)])
+@pytest.mark.parametrize("site", ["stream", "stream, codes exchanged", "q", "turned q", "ids"])
 @pytest.mark.parametrize("encoding", patching_position.FIGURE)
-def test_patch_site_is_the_head_by_hand_and_shows_the_stored_answers(encoding, site, move):
-    state = {"encoding": encoding, "site": site, "move": move}
-    got, said = figure("patch-site", **state).compute(), figures.call("say", "patch-site", state)
-    wanted = patched_scores(encoding, site, move)
+def test_patch_site_is_the_head_by_hand_and_shows_the_stored_answers(encoding, site, move, on):
+    state = {"encoding": encoding, "site": site, "move": move, "on": on}
+    got, said = figure("patch-site", **state).compute(), figures.call("say", "patch-site", state).replace("\xa0", " ")
+    (wanted, asks), turns = patched_scores(encoding, site, move, on), encoding == "rotary" and site == "turned q"
     np.testing.assert_allclose(got["scores"], wanted, atol=1e-9)
     weights = np.exp(wanted - wanted.max()) / np.exp(wanted - wanted.max()).sum()
     np.testing.assert_allclose(got["weights"], weights, atol=1e-9)
-    assert (got["own"], got["source"]) == (13, 13 + move) and weights[got["looks"]] > weights.max() - 1e-9
-    assert float(re.search(r"The built head puts (\d+) %", said)[1]) == pytest.approx(100 * weights[13], abs=0.51)
+    assert (got["own"], got["source"], got["asks"]) == (13, 13 + move, asks) and weights[got["looks"]] > weights.max() - 1e-9
+    assert f"asks from place {asks}." in said and float(re.search(r"The built head puts (\d+) %", said)[1]) == pytest.approx(100 * weights[13], abs=0.51)
+    if found := re.search(r"; (\d+) % are on place (\d+)", said):
+        assert int(found[2]) == asks - 3 and float(found[1]) == pytest.approx(100 * weights[asks - 3], abs=0.51)
+    assert bool(found) == (asks - 3 not in (-3, 13, 13 + move)) and ("wants place −3, and there is none" in said) == (asks == 0)
+    second = figures.call("draw", "patch-site", state)[1]
+    assert ("does nothing here" in said) == ("does nothing here<" in second) == bool(on and not turns), "a control without effect says so"
     stored = results.load("patching_position")
-    seeds = patching_position.of(stored, f"copier/{encoding}")
-    if move == 0 or site not in seeds[0]["query"]:
-        assert got["trained"] is None
+    row = "turned q, turned back" if turns and on and on == -move else site
+    if move == 0 or turns and on not in (0, -move):
+        assert got["trained"] is None and ("not run" if move == 0 else "two turns only") in said
         return
-    right = np.array([one["query"][site][stored["moves"].index(move)] for one in seeds])
+    right = np.array([one["query"][row][stored["moves"].index(move)] for one in patching_position.of(stored, f"copier/{encoding}")])
     np.testing.assert_allclose(np.transpose([got["trained"]["own"], got["trained"]["source"]]), 100 * right, atol=0.51)
     spans = [[int(x) for x in span if x] for span in re.findall(r"(\d+)(?: to (\d+))? % of the sequences|source’s in (\d+)(?: to (\d+))? %", said)]
     assert [(s[0], s[-1]) for s in spans] == [(min(got["trained"][k]), max(got["trained"][k])) for k in ("own", "source")]
 
 
-@pytest.mark.parametrize("state", [{}, {"on0": False}, {"on0": False, "on5": False, "way": "zeroed", "keys": 256}, {"on4": False, "on6": False, "keys": 8}])
+@pytest.mark.parametrize("move", [-8, -1, 2, 7])
+def test_only_minus_the_displacement_repairs_a_turned_query(move):
+    """What a reader is to find with the second slider of patch-site."""
+    found = {on: figure("patch-site", move=move, on=on).compute() for on in range(-8, 9)}
+    assert [on for on, c in found.items() if c["looks"] == c["own"]] == [-move] and found[-move]["asks"] == 16
+    assert all(c["trained"] is None for on, c in found.items() if on not in (0, -move))
+    assert min(found[0]["trained"]["source"]) > 90 and min(found[-move]["trained"]["own"]) > 90
+
+
+@pytest.mark.parametrize("state", [{}, {"on0": False}, {"on0": False, "on5": False, "keys": 256}, {"on4": False, "on6": False, "keys": 8}, {f"on{n}": False for n in range(7)}])
 @pytest.mark.parametrize("content", ["first", "second", "one", "four", "all"])
 def test_score_waves_adds_up_what_poslib_turns(content, state):
     heads = position_in_circuits.figure_data()
@@ -728,9 +742,13 @@ def test_score_waves_adds_up_what_poslib_turns(content, state):
     lanes, total = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 8), (8, 16), (16, 32)], np.zeros(keys)
     for n, (a, b) in enumerate(lanes):
         on = state.get(f"on{n}", True)
-        lane = turned[:, a:b].sum(1) if on else np.full(keys, z.real[a:b].sum() if state.get("way", "stilled") == "stilled" else 0.0)
+        lane = turned[:, a:b].sum(1) if on else np.full(keys, z.real[a:b].sum())
         np.testing.assert_allclose(got["lanes"][n], lane, atol=1e-9)
         total += lane
+    drawn = re.findall(r"adds (−?[\d.]+) at each lag", figures.call("draw", "score-waves", {"content": content, **state})[0])
+    still = [got["lanes"][n][0] for n in range(7) if not state.get(f"on{n}", True)]
+    np.testing.assert_allclose([float(x.replace("−", "-")) for x in drawn], still, atol=6e-3)
+    assert said.startswith({0: "All pairs turn. ", 1: "Not turning: pair 0. ", 2: "Not turning: pairs ", 7: "No pair turns. "}[len(still)])
     weights = softmax(total)
     np.testing.assert_allclose(got["weights"], weights, atol=1e-9)
     best, rival = int(weights.argmax()), np.delete(total, 1).max()

@@ -18,6 +18,8 @@ def _numbers(got, shape, asked):
         raise Mistake(f"{asked} give numbers, not {got!r}.") from None
     if got.shape != shape:
         raise Mistake(f"{asked} you give the shape {got.shape}; it should be {shape}.")
+    if not np.isfinite(got).all():
+        raise Mistake(f"{asked} you give {got[~np.isfinite(got)][0]}. Does something overflow, or is it divided by 0?")
     return got
 
 
@@ -36,6 +38,11 @@ def three_shares(answer):
         right = np.array([(by_lag ** 2).mean(), (by_content ** 2).mean(), (rest ** 2).mean()]) / (c ** 2).mean()
         if np.abs(got - right).max() < 1e-9:
             continue
+        if np.abs(got - right * s.var()).max() < 1e-9:
+            raise Mistake(f"{asked} you give the variances of the parts. A share is a variance divided by that of the whole table.")
+        roots = np.sqrt(right)
+        if min(np.abs(got - wrong).max() for wrong in (roots, roots / roots.sum(), roots * s.std())) < 1e-7:
+            raise Mistake(f"{asked} you take standard deviations in place of variances. Only variances of orthogonal parts add up to that of the whole.")
         if np.abs(got[[1, 0, 2]] - right).max() < 1e-9:
             raise Mistake(f"{asked} the lag's share and the content's have changed places: average over the contents to get what the lag does.")
         raw = s.mean((0, 1)), s.mean(2)
@@ -43,7 +50,8 @@ def three_shares(answer):
             raise Mistake(f"{asked} you count the mean of the whole table as a part. Subtract it first: a constant moves no weight.")
         if abs(got.sum() - 1) > 1e-6:
             raise Mistake(f"{asked} your shares add up to {got.sum():.3f}. Is the interaction what is left after mean, lag and content are subtracted?")
-        raise Mistake(f"{asked} you give {np.round(got, 3).tolist()}, and {np.round(right, 3).tolist()} is right.")
+        off = [part for part, mine, its in zip(("lag", "content", "interaction"), got, right) if abs(mine - its) > 1e-9]
+        raise Mistake(f"{asked} your shares add up to 1, but {' and '.join(off) if len(off) < 3 else 'all three'} differ from the table's. The lag's part is an average over axes 0 and 1, the content's over axis 2.")
     return "Right: and for scores that add content and lag the third share is 0."
 
 
@@ -73,36 +81,34 @@ def family(answer):
 
 def amplitude(answer):
     """The smallest amplitude that gives the aimed lag half of the weight."""
-    for omega, n in ((1.0, 4), (1.0, 40), (0.3, 12), (0.02, 100)):
+    for omega, n in ((1.0, 4), (1.0, 40), (0.7, 3), (0.3, 12), (0.02, 100)):
         asked = f"For a frequency of {omega} and {n} keys"
         got = float(_numbers(answer(omega, n), (), asked))
-        gaps = 1 - np.cos(omega * (np.arange(n) - 1))
-        others = np.delete(gaps, 1)
+        others = np.delete(1 - np.cos(omega * (np.arange(n) - 1)), 1)
 
         def rest(a, others=others):
             return np.exp(-a * others).sum()
 
         right = _smallest(rest)
-        if abs(got / right - 1) < 1e-3:
+        if abs(got / right - 1) < 1e-4:
             continue
-        for wrong, why in ((np.log(n - 1) / others.min(), "That is the upper bound, as if all other keys were as good as the best of them."),
+        for wrong, why in ((np.log(n - 1) / others.min(), "That is the upper bound, as if all other keys were as good as the best of them. (It comes out, too, if lag 1 is counted among its own rivals.)"),
                            (np.log(n - 1) / others.mean(), "That is the lower bound, as if all other keys were equally good."),
-                           (_smallest(lambda a: np.exp(-a * (1 - np.cos(omega * np.arange(1, n)))).sum()), "You aim at lag 0; the head is to look at lag 1, with lag 0 among its rivals."),
-                           (_smallest(lambda a: np.exp(-a * gaps).sum()), "You count lag 1 among its own rivals.")):
-            if wrong is not None and abs(got / wrong - 1) < 1e-3:
+                           (_smallest(lambda a: np.exp(-a * (1 - np.cos(omega * np.arange(1, n)))).sum()), "You aim at lag 0; the head is to look at lag 1, with lag 0 among its rivals.")):
+            if abs(wrong / right - 1) > 1e-2 and abs(got / wrong - 1) < 1e-4:
                 raise Mistake(f"{asked} you give {got:.4g}. {why}")
+        if abs(got / right - 1) < 1e-2:
+            raise Mistake(f"{asked} you are near, but not to one part in ten thousand: go on halving, and halve without rounding.")
         share = 1 / (1 + rest(got))
         raise Mistake(f"{asked} you give {got:.4g}, and lag 1 gets {share:.3f} of the weight; " + ("more is needed." if share < 0.5 else "less would do."))
     return "Right: and with a hundred keys it is hundreds of times what four of them cost."
 
 
 def _smallest(rest):
-    """Where a falling function is 1; None if it is not below 1 anywhere."""
+    """Where a falling function is 1."""
     low, high = 0.0, 1.0
     while rest(high) > 1:
         high *= 2
-        if high > 1e12:
-            return None
     for _ in range(80):
         middle = (low + high) / 2
         low, high = (middle, high) if rest(middle) > 1 else (low, middle)
@@ -127,18 +133,24 @@ def switched(answer):
             turned, still = (z * np.exp(sign * 1j * lag * w)).real, z.real
             return weights((turned[:, on].sum(1) + (still[:, ~on].sum(1) if way == "stilled" else 0)) / scale)
 
-        for way in ("stilled", "zeroed"):
+        gave = {way: _numbers(answer(q.copy(), keys.copy(), w.copy(), list(off), way), (n,), f"For pairs {off} {way}, {n} keys") for way in ("stilled", "zeroed")}
+        if off and max(np.abs(gave[a] - made(b)).max() for a, b in (("stilled", "zeroed"), ("zeroed", "stilled"))) < 1e-9:
+            raise Mistake("Stilled and zeroed are exchanged. A stilled pair does not turn, and adds what query and key say to each other at lag 0; a zeroed one adds nothing.")
+        for way, got in gave.items():
             asked = f"For pairs {off} {way}, {n} keys"
-            got = _numbers(answer(q.copy(), keys.copy(), w.copy(), list(off), way), (n,), asked)
             if np.abs(got - made(way)).max() < 1e-9:
                 continue
             other = {"stilled": "zeroed", "zeroed": "stilled"}[way]
             for wrong, why in ((made(other), f"These are the weights with the pairs {other}. Stilled, a pair keeps what query and key say to each other at lag 0; zeroed, it says nothing."),
                                (made(way, sign=-1), "The lags have the wrong sign: the query stands at the last place, and turns ahead of the keys."),
+                               (made(way, lag=lag[::-1]), "The lag is counted from the wrong end: the query stands at the last place, so the last key has the lag 0."),
+                               (made(way, sign=-1, lag=lag[::-1]), "The keys turn and the query does not. It stands at the last place, and turns too."),
                                (made(way, scale=1.0), "Divide the scores by the root of the head's width before the softmax."),
                                (made(way, scale=np.sqrt(max(1, 2 * on.sum()))), "Divide by the root of the whole width, pairs that are off too: switching off must not sharpen the rest."),
                                (weights((z * np.exp(1j * lag * w)).real.sum(1) / np.sqrt(d)), "Nothing was switched off.")):
                 if np.abs(got - wrong).max() < 1e-9:
                     raise Mistake(f"{asked}: {why}")
-            raise Mistake(f"{asked}: your weights begin {np.round(got[:3], 3).tolist()} and should begin {np.round(made(way)[:3], 3).tolist()}.")
+            if abs(got.sum() - 1) > 1e-9:
+                raise Mistake(f"{asked}: your weights add up to {got.sum():.3f}. Is the softmax there?")
+            raise Mistake(f"{asked}: your weights are not those of the head, the key at lag {n - 1 - np.abs(got - made(way)).argmax()} differs most. Try two channels and no pair off, where each score is one cosine.")
     return "Right: two ways of taking a pair away, and they are different questions."

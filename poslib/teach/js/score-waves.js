@@ -1,6 +1,7 @@
-/* score-waves: what each rotary pair adds to one head's score over the lag, pairs to switch off, and the weights that the sum gives.
+/* score-waves: what each rotary pair adds to one head's score over the lag, pairs to hold still, and the weights that the sum gives.
  * The line DATA is written by `python -m poslib.lab.position_in_circuits --figure` from the stored result: for three of SmolLM2's heads
- * the mean query times the conjugate mean key of each pair, over the root of the width, real and imaginary parts in thousandths. */
+ * the mean query times the conjugate mean key of each pair, over the root of the width, real and imaginary parts in thousandths.
+ * A pair that is off stands still. Zeroing it would give the same weights: with one query and one key what it adds is one constant. */
 (function (F) {
   'use strict';
   const { ORANGE, BLUE, INK, fixed, panel, line, text } = F.tools;
@@ -16,8 +17,7 @@
     title: 'A head’s score over the lag as a sum of waves, and the weights it gives',
     controls: [
       { name: 'content', label: 'query and key', type: 'choice', value: CONTENTS[0][0], options: CONTENTS },
-      ...LANES.map(([name], n) => ({ name: `on${n}`, label: n < 4 ? `pair ${name} on` : `pairs ${name} on`, type: 'check', value: true })),
-      { name: 'way', label: 'a pair that is off', type: 'choice', value: 'stilled', options: [['stilled', 'does not turn'], ['zeroed', 'counts for nothing']] },
+      ...LANES.map(([name], n) => ({ name: `on${n}`, label: n < 4 ? `pair ${name} turns` : `pairs ${name} turn`, type: 'check', value: true })),
       { name: 'keys', label: 'keys', unit: '', min: 8, max: 256, step: 8, value: 64 },
     ],
     compute(s) {
@@ -30,12 +30,12 @@
         }
       }
       const on = LANES.map((_, n) => s[`on${n}`]);
-      // what a lane adds at a lag: turned, or, where it is off, as at lag 0 or not at all
+      // what a lane adds at a lag: turned, or, where it is off, what it adds at lag 0
       const lanes = LANES.map(([, from, to], n) => Array.from({ length: s.keys }, (_, lag) => {
         let sum = 0;
         for (let k = from; k < to; k++) {
-          const angle = on[n] ? lag * omega(k) : 0, size = on[n] || s.way === 'stilled' ? 1 : 0;
-          sum += size * (z[k][0] * Math.cos(angle) - z[k][1] * Math.sin(angle));
+          const angle = on[n] ? lag * omega(k) : 0;
+          sum += z[k][0] * Math.cos(angle) - z[k][1] * Math.sin(angle);
         }
         return sum;
       }));
@@ -46,7 +46,7 @@
     },
     say(s) {
       const c = this.compute(s), off = LANES.filter((_, n) => !c.on[n]).map(([name]) => name);
-      return `${off.length ? `Off: ${off.join(', ')}. ` : 'All pairs on. '}Of ${s.keys} keys the one at lag 1 gets the weight ${fixed(c.weights[1], 3)}; ` +
+      return `${off.length === LANES.length ? 'No pair turns. ' : off.length ? `Not turning: ${off.length === 1 && off[0].length === 1 ? 'pair' : 'pairs'} ${off.join(', ')}. ` : 'All pairs turn. '}Of ${s.keys} keys the one at lag 1 gets the weight ${fixed(c.weights[1], 3)}; ` +
         `the most goes to lag ${c.best} (${fixed(c.weights[c.best], 3)}). The score at lag 1 is ${number(Math.abs(c.gap))} ${c.gap >= 0 ? 'above the best' : 'below the best'} of the others.`;
     },
     panels(s) {
