@@ -1,5 +1,6 @@
 """The back matter: what is made from the notebooks is whole, and leads to where it says."""
 
+import ast
 import importlib
 import pickle
 import re
@@ -183,10 +184,50 @@ def test_every_figure_is_listed_with_the_page_that_shows_it():
     assert [line.select("td")[1].get_text().replace("’", "'") for line in body] == [back.figure_title(kind).replace("’", "'") for kind, _ in shown]
 
 
+def course(hours):
+    """Its lines, each as the list of its parts."""
+    block = re.search(rf"^:::\{{course\}} {hours}\n(.*?)^:::", (BOOK / "instructors.md").read_text("utf8"), re.S | re.M)[1]
+    return [[part.strip() for part in line.split("|")] for line in block.strip().splitlines()]
+
+
+@pytest.mark.parametrize("hours", [2, 6, 12])
+def test_after_each_session_of_two_hours_stands_what_a_student_can_do_and_an_exercise_of_it(hours):
+    shown, sessions, minutes, read = [], 0, 0, set()
+    homes = {e.label: page for page in PAGES for e in back.exercises(page)}
+    for first, what, *_ in course(hours):
+        if first != "after":
+            minutes, read = minutes + int(first), read | set(re.findall(r"\{doc\}`[^`]*<(\d\d-[\w-]+)>`", what)) | {homes[x] for x in re.findall(r"<(ex-[\w-]+)>", what)}
+            continue
+        needed = re.findall(r"\{ref\}`[^`]*<(ex-[\w-]+)>`", what)
+        assert needed and {homes[label] for label in needed} <= read, what
+        assert minutes == 120
+        sessions, minutes, read = sessions + 1, 0, set()
+        shown.append([target(homes[label], label) for label in needed])
+    assert (sessions, minutes) == (hours // 2, 0)
+    table = article("instructors").select("#three-courses > section table")[[2, 6, 12].index(hours)]
+    rows = [r for r in table.select("tbody tr") if r.get_text().strip().startswith("After these 120 minutes a student can ")]
+    assert [links(r) for r in rows] == shown
+
+
+def test_checkers_print_no_line_of_a_solution():
+    """The page for instructors says so."""
+    seen = 0
+    for page in PAGES:
+        kept = "\n".join("".join(c["source"]) for c in back.cells(page, "markdown"))
+        code = re.findall(r"\{dropdown\} Solution\n```python\n(.*?)^```", kept, re.S | re.M)
+        lines = {line.strip() for block in code for line in block.splitlines() if len(line.strip()) > 15}
+        names = {n for cell in back.cells(page, "code") for n in re.findall(r'check\("(\w+)/', "".join(cell["source"]))}
+        for name in names:
+            tree = ast.parse((ROOT / "poslib" / "teach" / "checkers" / f"{name}.py").read_text("utf8"))
+            said = "\n".join(n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+            assert not [line for line in lines if line in said], name
+            seen += len(lines)
+    assert seen > 300
+
+
 @pytest.mark.parametrize("hours", [2, 6, 12])
 def test_courses_take_the_hours_that_they_promise(hours):
-    block = re.search(rf"^:::\{{course\}} {hours}\n(.*?)^:::", (BOOK / "instructors.md").read_text("utf8"), re.S | re.M)[1]
-    lines = [line.split("|") for line in block.strip().splitlines()]
+    lines = [line for line in course(hours) if line[0] != "after"]
     assert sum(int(minutes) for minutes, _, _ in lines) == 60 * hours
     for name in re.findall(r"`([a-z-]+)`", "".join(with_what for _, _, with_what in lines)):
         assert name in figures.kinds()
@@ -218,6 +259,35 @@ def test_entries_are_made_from_citation_cff_and_agree_with_those_of_the_chapters
     assert shown == [back.bibtex(), *map(back.bibtex, PAGES)]
 
 
+def test_the_examples_cite_a_claim_and_a_figure_by_name_version_and_address():
+    version = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf8"))["version"]
+    quotes = article("citing").select("blockquote")
+    assert len(quotes) == 2
+    for quote, what in zip(quotes, ("claim", "figure")):
+        called, said = quote.select_one("code").get_text(), quote.get_text().replace("’", "'")
+        assert f"{what} {called}, version {version}, " in said
+        address = urlsplit(quote.select_one("a")["href"])
+        page = address.path.removesuffix(".html")
+        latex = quote.find_next_sibling("p").select_one("code").get_text()
+        assert latex == f"\\cite[{what} \\texttt{{{called}}}, version {version}]{{{back.own_entry(page)[0]}}}"
+        if what == "claim":
+            home, claim = CLAIMS[called]
+            assert (page, address.fragment) == (home, f"claim-{called}") and f"“{claim.statement}” [{claim.bound}; {claim.kind}" in said
+            assert article(page).select_one(f"#{address.fragment}")
+        else:
+            state = dict(part.split("=") for part in address.query.split("&"))
+            assert called in back.shown_figures(page) and all(key.startswith(f"{called}.") for key in state)
+            numbers = {key.partition(".")[2]: int(x) for key, x in state.items()}
+            got = figures.Figure(called, **numbers).compute()
+            assert got["query"]["position"] == numbers["i"] + numbers["shift"] and got["lag"] == numbers["i"] - numbers["j"]
+
+
+@pytest.mark.parametrize("wrong", [("no-such-figure", "i=1"), ("rope-pair", "nowhere=1"), ("rope-pair", "i=1000")])
+def test_an_example_with_a_state_that_its_figure_lacks_is_an_error(wrong):
+    with pytest.raises(ValueError):
+        back.figure_to_cite(*wrong)
+
+
 # ---- glossary, bibliography, numbers --------------------------------------------------------------
 
 def test_terms_are_sorted_lead_to_a_page_and_are_in_the_index():
@@ -229,6 +299,13 @@ def test_terms_are_sorted_lead_to_a_page_and_are_in_the_index():
         assert [1 for file, _ in links(said) if file] and len(re.findall(r"\.\s", said.get_text())) <= 4, term.get_text()
     index = (SITE / "genindex.html").read_text("utf8")
     assert index.count('href="book/glossary.html#term-') >= len(names)
+
+
+@pytest.mark.parametrize("page", ["13-context-extension", "14-real-model", "17-choosing"])
+def test_terms_that_a_chapter_uses_lead_to_the_glossary(page):
+    used = [m[1] or m[2] for m in re.finditer(r"\{term\}`(?:[^`<]*<([^`>]+)>|([^`]+))`", back.text(page))]
+    shown = [fragment for file, fragment in links(article(page)) if file == "glossary.html" and fragment.startswith("term-")]
+    assert 4 <= len(used) == len(set(used)) == len(shown) and all(fragment.startswith("term-") for fragment in shown)
 
 
 def cited():

@@ -6,7 +6,8 @@
     {chapters}          what each page needs, minutes of reading and of exercises; with a drawing of what needs what
     {figures}           the figures that move, and where they are
     {exercises}         every exercise with minutes and difficulty
-    {course} HOURS      lines `minutes | what | with what` as a table, and their sum
+    {course} HOURS      lines `minutes | what | with what` as a table, and their sum; `after | …` ends a session and says what a student can do then
+    {cite-example} …    how to cite one claim (`claim NAME`) or one figure in some state (`figure KIND NAME=NUMBER …`)
     {bibtex}            an entry for the book and for each page that says how to cite it
 
 What a page is made of (notebooks, _toc.yml, audit.yml, CITATION.cff, this file) is noted, so that Sphinx makes it again when that changes.
@@ -364,12 +365,55 @@ class Course(List):
 
     def make(self):
         lines = [[part.strip() for part in line.split("|")] for line in self.content if line.strip()]
-        total = sum(int(line[0]) for line in lines)
+        total = sum(int(line[0]) for line in lines if line[0] != "after")
         if total != 60 * int(self.arguments[0]):
             log.warning("a course of %s hours lasts %d minutes", self.arguments[0], total, location=self.get_location(), type="course")
-        body = [[[nodes.Text(minutes)], [*self.inline(what), nodes.Text("; "), *self.inline(how)]] for minutes, what, how in lines]
+        body, minutes = [], 0
+        for first, what, *how in lines:
+            if first == "after":
+                body.append([[nodes.strong("", f"After these {minutes} minutes a student can "), *self.inline(what)]])
+                minutes = 0
+            else:
+                body.append([[nodes.Text(first)], [*self.inline(what), nodes.Text("; "), *self.inline(*how)]])
+                minutes += int(first)
         body.append([[nodes.strong("", str(total))], [nodes.Text("minutes in all")]])
         return [self.table(["minutes", "what, with what"], [10, 90], body)]
+
+
+class CiteExample(List):
+    """A sentence that cites a claim or a figure, and the same for LaTeX."""
+
+    required_arguments = 2
+    final_argument_whitespace = True
+    made_of = ("CITATION.cff",)
+
+    def make(self):
+        what, arguments = self.arguments[0], self.arguments[1].split()
+        page, anchor, quoted, called = (claim_to_cite if what == "claim" else figure_to_cite)(*arguments)
+        cff = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf8"))
+        version, address = f"version {cff['version']}", f"book/{page}.html{anchor}"
+        uri = self.env.app.builder.get_relative_uri(self.env.docname, f"book/{page}") + anchor
+        said = nodes.paragraph("", "", nodes.Text(f"{quoted} ({cff['authors'][0]['name']}, "), nodes.emphasis("", cff["title"].partition(":")[0]),
+                               nodes.Text(f", {str(cff['date-released'])[:4]}, {name(page)}, {what} "), nodes.literal("", called), nodes.Text(f", {version}, "),
+                               nodes.reference("", address, refuri=uri, internal=True), nodes.Text(")"))
+        latex = nodes.literal("", f"\\cite[{what} \\texttt{{{called}}}, {version}]{{{own_entry(page)[0]}}}")
+        return [nodes.block_quote("", said), nodes.paragraph("", "", nodes.Text("In LaTeX, with the entry of the chapter below: "), latex)]
+
+
+def claim_to_cite(called):
+    """Page, anchor, the claim in quotes with its bound and kind, and its name."""
+    page, claim = next((p, c) for p in pages() for c in claims(p) if c.name == called)
+    how = f"{claim.kind}, {claim.source}" if claim.source else claim.kind
+    return page, f"#claim-{called}", f"“{claim.statement}” [{claim.bound}; {how}]", called
+
+
+def figure_to_cite(called, *state):
+    """Page, address of the figure in a state, what it shows, and its name; a name or number that the figure lacks is an error."""
+    state = {n: float(x) if "." in x else int(x) for n, x in (part.split("=") for part in state)}
+    figures.Figure(called, **state).compute()
+    page = next(p for p in pages() if called in shown_figures(p))
+    shown = ", ".join(f"{n} = {x}" for n, x in state.items())
+    return page, "?" + "&".join(f"{called}.{n}={x}" for n, x in state.items()), f"Figure: {figure_title(called)}; {shown}", called
 
 
 class Bibtex(List):
@@ -388,6 +432,6 @@ def setup(app):
     # pages are read again when this file changes
     app.add_config_value("back_matter_made_by", hashlib.sha256(Path(__file__).read_bytes()).hexdigest(), "env")
     for directive, made in {"claims": ClaimsOfKind, "audit-verdicts": Verdicts, "audit": Audit, "chapters": Chapters, "figures": Figures,
-                            "exercises": Exercises, "course": Course, "bibtex": Bibtex}.items():
+                            "exercises": Exercises, "course": Course, "bibtex": Bibtex, "cite-example": CiteExample}.items():
         app.add_directive(directive, made)
     return {"parallel_read_safe": True, "parallel_write_safe": True, "version": "1"}
