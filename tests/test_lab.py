@@ -1493,11 +1493,11 @@ def test_tokens_to_rest_on_are_taken_out_and_put_in(monkeypatch):
     space, the, of = (position_in_circuits.single(Words(), text) for text in (" ", " the", " of"))
     with pytest.raises(ValueError, match="text is 'two', which is 2 tokens; allowed is one"):
         position_in_circuits.single(Words(), "two")
-    texts = {"has": torch.tensor([40, the, 41, space, space, 42]), "not": torch.arange(5).repeat(5)}
+    texts = {"has": torch.tensor([40, the, 41, space, space, 42]), "not": torch.arange(20, 25).repeat(5)}
     found = position_in_circuits.resting(None, texts, Words())
     assert found["places"] == {"has": 1, "not": None} and found["out"]["has"] == list(position_in_circuits.RESTING)
     assert asked[:2] == [[40, of, 41, of, of, 42], [40, the, of, space, space, of]]
-    assert len(asked) == 2 + 5 and all(row[20] != 0 and row[:20] == texts["not"][:20].tolist() for row in asked[2:])
+    assert len(asked) == 2 + 5 and all(row[20] != 20 and row[:20] == texts["not"][:20].tolist() for row in asked[2:])
     assert [set(found[key]) for key in ("out", "out, control")] == [{"has"}] * 2 and all(set(x) == {"not"} for x in found["in"].values())
 
 
