@@ -187,7 +187,7 @@ def open_model(where):
     ----------
     where : Source, str or Path
         `SMOLLM2`: SmolLM2-135M-Instruct (Ben Allal et al. 2025, arXiv 2502.02737), 30 layers of width 576, 9 heads that share 3 keys
-        and values, base 100,000, trained for 8,192 tokens, its matrices rounded to about 4 bits.  Or a file of a Llama: GGUF with
+        and values, base 100,000, its configuration allows 8,192 tokens, its matrices rounded to about 4 bits.  Or a file of a Llama: GGUF with
         tensors in F32, F16, Q8_0 or Q4_1; safetensors with tensors in F32, F16 or BF16 and config.json beside it; or the folder
         of these two.
 
