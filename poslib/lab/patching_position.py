@@ -218,26 +218,25 @@ def chain_sites(model, ahead=AHEAD):
     states["window, codes exchanged"] = states["window"] - code[ahead:] + code[:READ]
     asked = torch.arange(PREFIX + PERIOD, 2 * PERIOD - 1)     # one earlier occurrence of each, which is patched
 
-    def by_place(patches, logits=None):
-        answer = (run(model, tokens, patches=patches).logits if logits is None else logits).argmax(-1)
-        return (answer[:, asked] == tokens[:, asked + 1]).float().mean(0)
+    def by_place(logits):
+        return (logits.argmax(-1)[:, asked] == tokens[:, asked + 1]).float().mean(0)
 
-    def right(patches, logits=None):
-        return float(by_place(patches, logits).mean())
+    def answers(patches, tokens=tokens):
+        return run(model, tokens, patches=patches).logits
 
     def keys(x, ahead=0):
         _, k, v = block.qkv(normed(model, 1, x[:, PREFIX:])).chunk(3, -1)
         return [Patch(1, site, split_heads(t, block.heads), [n + ahead for n in places]) for site, t in (("k", k), ("v", v))]
 
-    own = states["own"][:, PREFIX:]
-    found = {name: [right(keys(x)), float(((x[:, PREFIX:] - own).norm(dim=-1) / own.norm(dim=-1)).mean())] for name, x in states.items()}
-    for name, logits in alone.items():
-        found[f"{name}, unpatched"] = [right((), logits), found[name][1]]
-    found["fillers"][0] = right((), run(model, longer, patches=keys(states["fillers"], ahead)).logits[:, ahead:])
-    found["by place"] = {"window": by_place(keys(states["window"])).tolist(), "window, unpatched": by_place((), alone["window"]).tolist()}
+    right = {name: by_place(answers(keys(x))) for name, x in states.items()}
+    right["fillers"] = by_place(answers(keys(states["fillers"], ahead), longer)[:, ahead:])
+    right |= {f"{name}, unpatched": by_place(logits) for name, logits in alone.items()}
     for name in ("ids", "window", "prefix"):
-        found[f"{name}, whole stream"] = [right([Patch(1, "stream", states[name][:, PREFIX:], places)]), found[name][1]]
-    return found
+        right[f"{name}, whole stream"] = by_place(answers([Patch(1, "stream", states[name][:, PREFIX:], places)]))
+    own = states["own"][:, PREFIX:]
+    off = {name: float(((x[:, PREFIX:] - own).norm(dim=-1) / own.norm(dim=-1)).mean()) for name, x in states.items()}
+    found = {name: [float(x.mean()), off[name.removesuffix(", unpatched").removesuffix(", whole stream")]] for name, x in right.items()}
+    return found | {"by place": {name: right[name].tolist() for name in ("window", "window, unpatched")}}
 
 
 @torch.no_grad()
