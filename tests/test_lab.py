@@ -139,6 +139,8 @@ def test_a_result_that_is_not_there_is_empty_and_a_broken_one_an_error(tmp_path,
     assert results.stored("order_blindness") == results.load("order_blindness")
     monkeypatch.setattr(results, "HOME", tmp_path)
     assert results.stored("nothing") == {}
+    odd = {"texts": ["   ", "a  b", "line\n  two", "[ x ]"], "numbers": [1, [2.5, 3]]}
+    assert json.loads(results._written(odd)) == odd, "what stands in a text stays"
     (tmp_path / "broken.json").write_text('{"runs": [', "utf8")
     with pytest.raises(ValueError, match="Expecting value"):
         results.stored("broken")
@@ -1473,7 +1475,7 @@ def test_a_share_among_the_nearest_keys(monkeypatch):
     assert position_in_circuits.near(weights).item() == pytest.approx((8 / 14 + 2 / 8) / 2)
 
 
-def test_one_head_scores_by_some_parts_alone():
+def test_one_head_scores_by_some_parts_alone(monkeypatch):
     test = position_in_circuits.draw(4, 3)
     for method in ("rotary", "alibi"):
         model = position_in_circuits.new_model(method, 1)
@@ -1488,25 +1490,51 @@ def test_one_head_scores_by_some_parts_alone():
         mass = np.mean([np.exp(x[1]) / np.exp(x[:i + 1]).sum() for i in range(8, 64)])
         assert found["lag"][1] == pytest.approx(mass, abs=1e-4)
         assert (found["whole"] == found["lag and content"]) == (method == "alibi")
+        assert found["nothing"][1] == pytest.approx(np.mean([1 / (i + 1) for i in range(8, 64)]), abs=1e-4)
+        table = x[None, None] + np.zeros((48, 48, 64)) + (position_in_circuits.own(split["content"]) * np.eye(48))[..., None]
+        monkeypatch.setattr(position_in_circuits, "content_scores", lambda model, table=table: [None, table])
+        assert position_in_circuits.reduced(model, 1, test)["whole"] == found["lag and own"]
+        monkeypatch.undo()
         assert found["content"][1] != found["whole"][1]
 
 
 def test_tokens_to_rest_on_are_taken_out_and_put_in(monkeypatch):
     class Words:
         def encode(self, text):
-            return [ord(c) % 50 for c in text[-1:]] if text != "two" else [1, 2]
+            return {" ": [7], " the": [8], "two": [1, 2]}.get(text, [9])
 
     asked = []
     monkeypatch.setattr(position_in_circuits, "anchors", lambda model, tokens: (asked.append(tokens[0].tolist()), [(n, 0.5) for n in range(30)])[1])
-    space, the, of = (position_in_circuits.single(Words(), text) for text in (" ", " the", " of"))
     with pytest.raises(ValueError, match="text is 'two', which is 2 tokens; allowed is one"):
         position_in_circuits.single(Words(), "two")
-    texts = {"has": torch.tensor([40, the, 41, space, space, 42]), "not": torch.arange(20, 25).repeat(5)}
+    texts = {"has": torch.tensor([40, 8, 41, 7, 7, 42]), "not": torch.arange(20, 25).repeat(21)}
     found = position_in_circuits.resting(None, texts, Words())
-    assert found["places"] == {"has": 1, "not": None} and found["out"]["has"] == list(position_in_circuits.RESTING)
-    assert asked[:2] == [[40, of, 41, of, of, 42], [40, the, of, space, space, of]]
-    assert len(asked) == 2 + 5 and all(row[20] != 20 and row[:20] == texts["not"][:20].tolist() for row in asked[2:])
-    assert [set(found[key]) for key in ("out", "out, control")] == [{"has"}] * 2 and all(set(x) == {"not"} for x in found["in"].values())
+    assert found["places"] == {" ": {"has": 3, "not": None}, " the": {"has": 1, "not": None}}
+    assert asked[:4] == [[40, 9, 41, 9, 9, 42], [40, 8, 41, 9, 9, 42], [40, 9, 41, 7, 7, 42], [40, 8, 9, 7, 7, 9]]
+    assert set(found["out"]) == {"both", " ", " the", "control"} and all(x == {"has": list(range(4, 10))} for x in found["out"].values())
+    put = [row for row in asked[4:]]
+    assert len(put) == 25 and {tuple(n for n in range(105) if row[n] < 20) for row in put} == {(1,), (5,), (20,), (60,), (100,)}
+    assert all(set(by_place) == {"1", "5", "20", "60", "100"} and all(set(x) == {"not"} for x in by_place.values()) for by_place in found["in"].values())
+
+
+def test_where_a_lone_pair_comes_round(monkeypatch):
+    monkeypatch.setattr(position_in_circuits, "LATER", 16)
+    weights = torch.zeros(1, 17, 17)
+    weights[0, 16, 16 - 7], weights[0, 16, 16 - 10], weights[0, 16, 15] = 0.3, 0.1, 0.6         # cos(6) is above 0.8, cos(9) is not; lag 1 is near
+    assert position_in_circuits.come_round(weights).item() == pytest.approx(0.75)
+
+
+def test_lesions_are_of_the_heads_that_they_name():
+    before, names = np.random.default_rng(0).random((16, 30, 9)), results.load("position_in_circuits")["smollm2"]["passages"]
+    heads, found = position_in_circuits.chosen(before, names), position_in_circuits.lesions(before, names)
+    assert found["none"][:2] == ((), ()) and all(found[f"ten heads, pair {k} {way}"][:2] == (heads, [k]) for k in range(4) for way in ("stilled", "zeroed"))
+    assert list(found["ten heads, pairs 1-3 zeroed"][1]) == [1, 2, 3] and found["ten heads, pairs 1-3 zeroed"][2] is circuits.zeroed
+    assert [found[f"head {n}, {h}, pair 0 stilled"][0] for n, h in heads] == [[head] for head in heads]
+    by_layer = [found[f"those of layers {x}, pair 0 stilled"][0] for x in ("0 to 9", "10 to 15", "16 to 29")]
+    assert sorted(sum(by_layer, [])) == sorted(heads)
+    for name in ("draw 0", "draw 1", "draw 2", "next ten"):
+        which = found[f"{name}, pair 0 stilled"][0]
+        assert len(which) == 10 and not set(which) & set(heads) and which == found[f"{name}, all pairs zeroed"][0]
 
 
 def test_the_stored_circuits_are_complete():
@@ -1522,8 +1550,9 @@ def test_the_stored_circuits_are_complete():
     assert [tuple(map(int, name.split(", "))) for name in real["heads"]] == heads + others and not set(heads) & set(others)
     for found in real["heads"].values():
         assert set(found["stilled"]) == set(found["zeroed"]) == set(position_in_circuits.groups(32)) and len(found["whole"]) == 10
-    assert len(real["copying"]) == 11 and all(len(x["first"]) == len(x["second"]) == 5 for x in real["copying"].values())
-    assert set(real["resting"]["places"]) == set(names)
+    assert list(real["copying"]) == list(position_in_circuits.lesions(before, names))
+    assert all(len(x["first"]) == len(x["second"]) == 4 for x in real["copying"].values())
+    assert all(set(x) == set(names) for x in real["resting"]["places"].values())
 
 
 def test_the_figure_score_waves_holds_what_is_stored():

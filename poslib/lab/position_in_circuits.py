@@ -140,13 +140,16 @@ def reduced(model, head, test):
     Returns
     -------
     dict
-        "whole", "lag and content", "lag", "content": [right, mass].  Softmax does not see the mean.
+        "whole", "lag and content", "lag", "content", "lag and own", "nothing": [right, mass].  "own" is of the content only how much a token's score with
+        itself is above others, one number for all tokens; with "nothing" the weights are even.  Softmax does not see the mean.
     """
     tokens, targets, _ = test
     asked, split = targets != tasks.IGNORED, parts(content_scores(model)[head])
     lags = (torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)).clamp(0)      # later keys are masked
+    content = split["content"][..., 0]
+    split |= {"own": (own(content[..., None]) * np.eye(SYMBOLS))[..., None], "nothing": 0}
     found = {}
-    for name in ("whole", "lag and content", "lag", "content"):
+    for name in ("whole", "lag and content", "lag", "content", "lag and own", "nothing"):
         wanted = ("lag", "content", "interaction") if name == "whole" else name.split(" and ")
         table = torch.as_tensor(sum(split[part] for part in wanted) + np.zeros((SYMBOLS, SYMBOLS, LENGTH)))
         scores = table[tokens[:, :, None], tokens[:, None], lags].float()[:, None]
@@ -175,8 +178,8 @@ CHOOSING = ("code: argparse", "code: ast", "prose: assignment", "prose: attribut
 HEADS, OTHERS = 10, 5                   # that look at the place before; drawn from the rest
 MOVED = (1, 4)                          # by which the queries' ids are lowered
 REST, RESTING = 6, range(4, 10)         # a layer whose heads' common resting place is named; layers that share it
-RESTFUL, PLAIN, INTO = (" ", " the"), (" of", " is", "\n"), 20      # tokens taken out or put in; other common ones; a place in random tokens
-NEAR = 7                                # keys among which pair 0 might do
+RESTFUL, PLAIN, INTO = (" ", " the"), (" of", "\n", "   "), (1, 5, 20, 60, 100)       # tokens taken out or put in; other common ones; places
+NEAR, TURN, LATER = 7, 0.8, 100         # keys among which pair 0 might do; how nearly a lag looks to it like lag 1; queries with many far keys
 COPIED, DRAWS = 128, range(3)           # tokens that are read twice; draws of as many heads
 
 
@@ -229,29 +232,34 @@ def resting(model, texts, tokenizer):
     Returns
     -------
     dict
-        places: of the first token of `RESTFUL` in each passage, None if there is none.  "out": each such token made " of"; "out, control": the
-        token behind each made " of" instead (unless it is one of them); of passages that have one.  "in", by the token: one put at place `INTO`
-        of each passage that has none.  A list of the layers' places for each passage.
+        places: by the token of `RESTFUL`, where it first stands in each passage, None if nowhere.  out, of passages that have one of them: "both" made
+        " of", or each alone; "control", the token behind each made " of" instead.  in, by the token and the place: put into each passage that
+        has neither.  A list of the layers' places for each passage.
     """
-    restful, of = torch.tensor([single(tokenizer, text) for text in RESTFUL]), single(tokenizer, PLAIN[0])
-    found = {"places": {}, "out": {}, "out, control": {}, "in": {text: {} for text in RESTFUL + PLAIN}}
+    marks, of = {text: single(tokenizer, text) for text in RESTFUL}, single(tokenizer, PLAIN[0])
+    found = {"places": {text: {} for text in RESTFUL}, "out": {text: {} for text in ("both", *RESTFUL, "control")},
+             "in": {text: {str(place): {} for place in INTO} for text in RESTFUL + PLAIN}}
 
     def places(tokens):
         rows = anchors(model, tokens[None])
         return [rows[n][0] for n in RESTING]
 
     for name, tokens in texts.items():
-        hit = torch.isin(tokens, restful)
-        found["places"][name] = int(hit.nonzero()[0]) if hit.any() else None
-        if hit.any():
-            behind = hit.roll(1) & ~hit
+        hits = {text: tokens == mark for text, mark in marks.items()}
+        for text, hit in hits.items():
+            found["places"][text][name] = int(hit.nonzero()[0]) if hit.any() else None
+        both = torch.stack(list(hits.values())).any(0)
+        if both.any():
+            behind = both.roll(1) & ~both
             behind[0] = False
-            found["out"][name], found["out, control"][name] = (places(tokens.masked_fill(where, of)) for where in (hit, behind))
+            for text, where in {"both": both, **hits, "control": behind}.items():
+                found["out"][text][name] = places(tokens.masked_fill(where, of))
         else:
-            for text in RESTFUL + PLAIN:
-                changed = tokens.clone()
-                changed[INTO] = single(tokenizer, text)
-                found["in"][text][name] = places(changed)
+            for text, by_place in found["in"].items():
+                for place in INTO:
+                    changed = tokens.clone()
+                    changed[place] = single(tokenizer, text)
+                    by_place[str(place)][name] = places(changed)
     return found
 
 
@@ -308,6 +316,13 @@ def near(weights):
     return (lags[1] / lags.sum(0)).mean(-1)
 
 
+def come_round(weights):
+    """Share of a head's weight on lags from NEAR on that is on those which pair 0 takes for lag 1: cos(lag - 1) > TURN, of queries from LATER on: (batch,)."""
+    lag = torch.arange(weights.shape[-1])[:, None] - torch.arange(weights.shape[-1])
+    far, again = lag >= NEAR, (lag >= NEAR) & (torch.cos(lag - 1.0) > TURN)
+    return ((weights * again).sum(-1) / (weights * far).sum(-1))[:, LATER:].mean(-1)
+
+
 def groups(pairs):
     """What is switched off: each pair, bands, and all pairs but the first one or four."""
     bands = {"0-3": range(4), "4-7": range(4, 8), "8-15": range(8, 16), "16-31": range(16, pairs), "all": range(pairs),
@@ -323,7 +338,7 @@ def of_one_head(q, k, settings):
     -------
     dict
         whole : list; way : {group: list} of masses; way + " moves" : {group: list} of mean total variation distances to the whole pattern; way + " near" :
-        {group: list} of the share that lag 1 has of the weight on the lags 0 to `NEAR` - 1, "none" being the whole head; moved:
+        {group: list} of the share that lag 1 has of the weight on the lags 0 to `NEAR` - 1, "none" being the whole head; "come round": by even weights, by pair 0 alone (the others stilled), by the whole head; moved:
         {s: [mass on lag 1, mass on lag 1 + s]} with the queries' ids lowered by s; arrows: [real, imaginary] of each pair's mean query times its
         mean key, over the root of the width; fixed: [queries, keys], for each pair the square of the mean over the mean of the squares.
     """
@@ -338,6 +353,8 @@ def of_one_head(q, k, settings):
             found[f"{way} moves"][name] = (weights - whole).abs().sum(-1)[:, FROM:].mean(-1) / 2
             if name.startswith("all but"):
                 found[f"{way} near"][name] = near(weights)
+    lonely = without(turned, still, groups(turned.shape[1])["all but 0"], "stilled")
+    found["come round"] = [come_round(torch.full_like(lonely, 1.0)), come_round(lonely), come_round(whole)]
     found["moved"] = {}
     for s in MOVED:
         weights = without(*pair_scores(q, k, settings, s), [], "stilled")
@@ -361,6 +378,22 @@ def lesioned(model, heads, pairs, way=stilled):
     for layer in sorted({n for n, _ in heads}):
         turn = way(model, list(pairs), layer=layer, heads=[h for n, h in heads if n == layer], turn=turn)
     return turn
+
+
+def lesions(before, names):
+    """What is done to heads in `copying`: {name: (heads, pairs, way)}, of the heads that were chosen, of each of them, of the next ten and of drawn ones."""
+    heads = chosen(before, names)
+    found = {"none": ((), (), stilled)}
+    for title, way in (("stilled", stilled), ("zeroed", zeroed)):
+        found |= {f"ten heads, pair {k} {title}": (heads, [k], way) for k in range(4)}
+        found |= {f"ten heads, pairs {a}-{b} {title}": (heads, range(a, b + 1), way) for a, b in ((0, 3), (1, 3), (4, 7), (8, 15), (16, 31))}
+    found |= {f"head {n}, {h}, pair 0 stilled": ([(n, h)], [0], stilled) for n, h in heads}
+    found |= {f"those of layers {title}, pair 0 stilled": ([head for head in heads if head[0] in layers], [0], stilled)
+              for title, layers in (("0 to 9", range(10)), ("10 to 15", range(10, 16)), ("16 to 29", range(16, 30)))}
+    others = {f"draw {n}": drawn_heads(before, heads, HEADS, 100 + n) for n in DRAWS} | {"next ten": chosen(before, names, 2 * HEADS)[HEADS:]}
+    found |= {"the other nine, pair 0 stilled": (heads[1:], [0], stilled), "ten heads, all pairs zeroed": (heads, range(32), zeroed)}
+    return found | {f"{name}, {what}": (which, pairs, way) for name, which in others.items()
+                    for what, pairs, way in (("pair 0 stilled", [0], stilled), ("all pairs zeroed", range(32), zeroed))}
 
 
 @torch.no_grad()
@@ -449,11 +482,8 @@ def _real(stored, keep):
         print("head", head, "mass before", np.mean([r["whole"] for r in rows]).round(3), flush=True)
         keep()
     stored.setdefault("copying", {})
-    tokens = torch.stack([texts[f"random {n}"][:COPIED] for n in range(1, RANDOM)])
-    conditions = {"none": ((), ())} | {f"previous, pair {k}": (heads, [k]) for k in range(4)}
-    conditions |= {"previous, pair 0 zeroed": (heads, [0], zeroed), "previous, pairs 0-3": (heads, range(4)), "previous, pairs 16-31": (heads, range(16, 32))}
-    conditions |= {f"draw {n}, pair 0": (drawn_heads(before, heads, HEADS, 100 + n), [0]) for n in DRAWS}
-    for name, how in conditions.items():
+    tokens = torch.stack([texts[n][:COPIED] for n in measured if n.startswith("random")])
+    for name, how in lesions(before, names).items():
         if name not in stored["copying"]:
             both = [copying(model, t[None], *how) for t in tokens]
             stored["copying"][name] = results.rounded({key: torch.cat(loss) for key, loss in zip(("first", "second"), zip(*both))})

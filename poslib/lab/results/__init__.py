@@ -114,7 +114,8 @@ def put_into_figure(kind, data):
 def _written(result):
     """JSON with an indent, but lists of numbers on one line each."""
     text = json.dumps(result, indent=1, ensure_ascii=False)
-    return re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda m: "[" + " ".join(m[1].split()) + "]", text) + "\n"
+    # only line ends and indents go: blanks inside a text are the text's own
+    return re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda m: "[" + re.sub(r"\n *", " ", m[1]) + "]", text) + "\n"
 
 
 def provenance(command, seeds):
