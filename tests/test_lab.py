@@ -1451,6 +1451,12 @@ def test_pairs_of_one_head_are_switched_off(layout):
         wanted = circuits.record(model, tokens, sites="weights", turn=turn)[1, "weights"]
         torch.testing.assert_close(position_in_circuits.without(turned, still, [0, 2], way), wanted[:, 2])
         assert (wanted[:, 2] - circuits.record(model, tokens, sites="weights")[1, "weights"][:, 2]).abs().max() > 1e-3
+    _, held = position_in_circuits.pair_scores(q, k, model.settings, held=5)
+    torch.testing.assert_close(held.diagonal(-5, -2, -1), turned.diagonal(-5, -2, -1))
+    assert (held - still).abs().max() > 1e-3
+    own = q[:, 3:4].expand_as(q)                                # one query everywhere: a held pair does not see where it stands
+    row = position_in_circuits.pair_scores(own, k, model.settings, held=5)[1]
+    torch.testing.assert_close(row, row[:, :, :1].expand_as(row))
     lower, _ = position_in_circuits.pair_scores(q, k, model.settings, 3)
     torch.testing.assert_close(lower.sum(1), circuits.record(
         model, tokens, sites="scores", turn=circuits.placed(model, torch.arange(20) - 3, which="q", layer=1))[1, "scores"][:, 2])

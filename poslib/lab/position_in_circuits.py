@@ -177,6 +177,7 @@ RANDOM = 6                              # passages of random tokens
 CHOOSING = ("code: argparse", "code: ast", "prose: assignment", "prose: attribute-access", "random 0", "random 1")
 HEADS, OTHERS = 10, 5                   # that look at the place before; drawn from the rest
 MOVED = (1, 4)                          # by which the queries' ids are lowered
+HELD = (0, 1, 4, 16)                    # lags at which pair 0 is held
 REST, RESTING = 6, range(4, 10)         # a layer whose heads' common resting place is named; layers that share it
 RESTFUL, PLAIN, INTO = (" ", " the"), (" of", "\n", "   "), (1, 5, 20, 60, 100)       # tokens taken out or put in; other common ones; places
 NEAR, TURN, LATER = 7, 0.8, 100         # keys among which pair 0 might do; how nearly a lag looks to it like lag 1; queries with many far keys
@@ -276,8 +277,8 @@ def queries_and_keys(model, tokens, heads):
     return {(n, h): (kept[n, "q"][:, h], kept[n, "k"][:, h // (s.heads // s.kv_heads)]) for n, h in heads}
 
 
-def pair_scores(q, k, settings, shift=0):
-    """Scaled scores of one head by pair, turned and unturned: two tensors (batch, pairs, length, length).
+def pair_scores(q, k, settings, shift=0, held=0):
+    """Scaled scores of one head by pair, turned, and with all keys at one lag: two tensors (batch, pairs, length, length).
 
     Parameters
     ----------
@@ -285,16 +286,16 @@ def pair_scores(q, k, settings, shift=0):
     settings : poslib.lab.pretrained.Settings
     shift : int
         By which the queries' position ids are lowered; the keys' stay.
+    held : int
+        The lag at which pairs that do not turn are held.  At 0 they are as the model made them.
     """
     places, width = torch.arange(q.shape[1]), q.shape[-1]
 
-    def pairs(x):
+    def pairs(x, positions):
+        x = rotate(x, positions, layout=settings.layout, base=settings.base)
         return torch.view_as_real(as_pairs(x, settings.layout)).transpose(1, 2)                                # (batch, pairs, length, 2)
 
-    def turned(x, positions):
-        return rotate(x, positions, layout=settings.layout, base=settings.base)
-
-    return tuple(pairs(a) @ pairs(b).mT / width ** 0.5 for a, b in ((turned(q, places - shift), turned(k, places)), (q, k)))
+    return tuple(pairs(q, to) @ pairs(k, at).mT / width ** 0.5 for to, at in ((places - shift, places), (torch.full_like(places, held), 0 * places)))
 
 
 def without(turned, still, pairs, way):
@@ -338,7 +339,7 @@ def of_one_head(q, k, settings):
     -------
     dict
         whole : list; way : {group: list} of masses; way + " moves" : {group: list} of mean total variation distances to the whole pattern; way + " near" :
-        {group: list} of the share that lag 1 has of the weight on the lags 0 to `NEAR` - 1, "none" being the whole head; "come round": by even weights, by pair 0 alone (the others stilled), by the whole head; moved:
+        {group: list} of the share that lag 1 has of the weight on the lags 0 to `NEAR` - 1, "none" being the whole head; held: {lag: masses} with pair 0 held at a lag (0 is "stilled"); "come round": by even weights, by pair 0 alone (the others stilled), by the whole head; moved:
         {s: [mass on lag 1, mass on lag 1 + s]} with the queries' ids lowered by s; arrows: [real, imaginary] of each pair's mean query times its
         mean key, over the root of the width; fixed: [queries, keys], for each pair the square of the mean over the mean of the squares.
     """
@@ -355,6 +356,7 @@ def of_one_head(q, k, settings):
                 found[f"{way} near"][name] = near(weights)
     lonely = without(turned, still, groups(turned.shape[1])["all but 0"], "stilled")
     found["come round"] = [come_round(torch.full_like(lonely, 1.0)), come_round(lonely), come_round(whole)]
+    found["held"] = {str(lag): previous(without(turned, pair_scores(q, k, settings, held=lag)[1], [0], "stilled")) for lag in HELD}
     found["moved"] = {}
     for s in MOVED:
         weights = without(*pair_scores(q, k, settings, s), [], "stilled")
