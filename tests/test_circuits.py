@@ -652,6 +652,7 @@ test_bad_input = bad_input_test({
     "no family": (lambda: family(small("alibi"), 0, 0, 1), ValueError, "model has the encoding Alibi; allowed are Rotary and Proportional"),
     "a decay is no turn": (lambda: family(small("xpos"), 0, 0, 1), ValueError, "model has the encoding Xpos; allowed are Rotary and Proportional"),
     "still pairs": (lambda: stilled(small(), [1, 4]), ValueError, "pairs holds 4; allowed are 0 to 3"),
+    "still lag": (lambda: stilled(small(), 1, lag=0.5), TypeError, "lag is 0.5; allowed are whole numbers"),
     "still layer": (lambda: stilled(small(), 1, layer=3), ValueError, "layer holds 3; allowed are 0 to 2"),
     "still heads": (lambda: zeroed(small("llama half"), 1, heads=4), ValueError, "heads holds 4; allowed are 0 to 3"),
     "placed": (lambda: placed(small(), torch.arange(9), which="v"), ValueError, "which is 'v'; allowed are 'qk', 'q' and 'k'"),

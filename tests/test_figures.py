@@ -748,13 +748,20 @@ def test_score_waves_adds_up_what_poslib_turns(content, state):
     drawn = re.findall(r"adds (−?[\d.]+) at each lag", figures.call("draw", "score-waves", {"content": content, **state})[0])
     still = [got["lanes"][n][0] for n in range(7) if not state.get(f"on{n}", True)]
     np.testing.assert_allclose([float(x.replace("−", "-")) for x in drawn], still, atol=6e-3)
-    assert said.startswith({0: "All pairs turn. ", 1: "Not turning: pair 0. ", 2: "Not turning: pairs ", 7: "No pair turns. "}[len(still)])
     weights = softmax(total)
     np.testing.assert_allclose(got["weights"], weights, atol=1e-9)
+    full = [turned[:, a:b].sum(1) for a, b in lanes]
+    np.testing.assert_allclose(got["high"], max(np.ptp(lane) for lane in full) / 2, atol=1e-9, err_msg="rows keep their scale when a pair is off")
+    if len(still) == 7:
+        assert said == f"No pair turns: all {keys} keys have one score and one weight, {weights[1]:.3f}."
+        return
+    made = {"one": "Pair 0 alone", "four": "Pairs 0 to 3 alone", "all": "All pairs alike"}.get(content)
+    assert said.startswith((f"{made}, the amplitudes add up to 12. " if made else "") + {0: "All pairs turn. ", 1: "Not turning: pair 0. ", 2: "Not turning: pairs "}[len(still)])
     best, rival = int(weights.argmax()), np.delete(total, 1).max()
-    one, at, top, gap, side = re.search(r"lag 1 gets the weight ([\d.]+); the most goes to lag (\d+) \(([\d.]+)\). The score at lag 1 is ([\d.]+) (above|below)", said).groups()
+    one, at, top, gap, side, other = re.search(r"lag 1 gets the weight ([\d.]+); the most goes to lag (\d+) \(([\d.]+)\). The score at lag 1 is ([\d.]+) (above|below) that of the best other lag, (\d+)", said).groups()
     assert abs(float(one) - weights[1]) < 6e-4 and int(at) == best and abs(float(top) - weights[best]) < 6e-4
     assert abs(float(gap) - abs(total[1] - rival)) < 6e-3 and (side == "above") == (total[1] >= rival)
+    assert abs(total[int(other)] - rival) < 1e-9 and other != "1"
 
 
 def test_every_figure_of_the_book_is_tested_here():

@@ -1452,6 +1452,8 @@ def test_pairs_of_one_head_are_switched_off(layout):
         torch.testing.assert_close(position_in_circuits.without(turned, still, [0, 2], way), wanted[:, 2])
         assert (wanted[:, 2] - circuits.record(model, tokens, sites="weights")[1, "weights"][:, 2]).abs().max() > 1e-3
     _, held = position_in_circuits.pair_scores(q, k, model.settings, held=5)
+    at_five = circuits.record(model, tokens, sites="weights", turn=circuits.stilled(model, [0, 2], layer=1, heads=2, lag=5))[1, "weights"]
+    torch.testing.assert_close(position_in_circuits.without(turned, held, [0, 2], "stilled"), at_five[:, 2])
     torch.testing.assert_close(held.diagonal(-5, -2, -1), turned.diagonal(-5, -2, -1))
     assert (held - still).abs().max() > 1e-3
     own = q[:, 3:4].expand_as(q)                                # one query everywhere: a held pair does not see where it stands
@@ -1536,6 +1538,8 @@ def test_lesions_are_of_the_heads_that_they_name():
     assert found["none"][:2] == ((), ()) and all(found[f"ten heads, pair {k} {way}"][:2] == (heads, [k]) for k in range(4) for way in ("stilled", "zeroed"))
     assert list(found["ten heads, pairs 1-3 zeroed"][1]) == [1, 2, 3] and found["ten heads, pairs 1-3 zeroed"][2] is circuits.zeroed
     assert [found[f"head {n}, {h}, pair 0 stilled"][0] for n, h in heads] == [[head] for head in heads]
+    held = found["ten heads, pair 0 held at lag 4"]
+    assert held[:2] == (heads, [0]) and held[2].func is circuits.stilled and held[2].keywords == {"lag": 4} and found["the first head, pair 0 held at lag 1"][0] == heads[:1]
     by_layer = [found[f"those of layers {x}, pair 0 stilled"][0] for x in ("0 to 9", "10 to 15", "16 to 29")]
     assert sorted(sum(by_layer, [])) == sorted(heads)
     for name in ("draw 0", "draw 1", "draw 2", "next ten"):

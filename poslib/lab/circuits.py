@@ -363,6 +363,7 @@ class Without(NamedTuple):
     layers: tuple[int, ...] | None
     hit: Tensor
     zero: bool
+    lag: int = 0
 
     def __call__(self, x: Tensor, positions: Tensor, layer: int, which: str) -> Tensor:
         turned = self.turn(x, positions, layer, which)
@@ -370,7 +371,7 @@ class Without(NamedTuple):
             return turned
         if self.zero:
             return turned.masked_fill(self.hit[:, None], 0)
-        still = self.turn(x, torch.zeros_like(positions), layer, which)
+        still = self.turn(x, torch.full_like(positions, self.lag if which == "q" else 0), layer, which)
         hit = self.hit.unflatten(0, (turned.shape[1], -1))          # the query heads that read each key
         if (hit == hit[:, :1]).all():
             hit = hit[:, 0]
@@ -381,8 +382,8 @@ class Without(NamedTuple):
 
 
 def stilled(model: Model, pairs: int | Sequence[int], *, layer: int | Sequence[int] | None = None, heads: int | Sequence[int] | None = None,
-            turn: Turn | None = None) -> Without:
-    """A `turn` in which some pairs of channels do not turn: queries and keys have them as at position 0.
+            turn: Turn | None = None, lag: int = 0) -> Without:
+    """A `turn` in which some pairs of channels do not turn: every query and key have them as if one lag lay between them.
 
     Parameters
     ----------
@@ -396,13 +397,17 @@ def stilled(model: Model, pairs: int | Sequence[int], *, layer: int | Sequence[i
         Query heads; all unless given.  The others of a group keep their keys turned: a Llama is then given keys for each query head.
     turn : callable, optional
         What turns the rest; the model's own unless given.
+    lag : int
+        At 0 queries and keys have these pairs as the model made them.
 
     Returns
     -------
     Without
         For the argument `turn` of `run` and of the models.
     """
-    return _without(model, pairs, layer, heads, turn, zero=False)
+    if isinstance(lag, bool) or not isinstance(lag, numbers.Integral):
+        raise TypeError(f"lag is {lag!r}; allowed are whole numbers")
+    return _without(model, pairs, layer, heads, turn, zero=False)._replace(lag=int(lag))
 
 
 def zeroed(model: Model, pairs: int | Sequence[int], *, layer: int | Sequence[int] | None = None, heads: int | Sequence[int] | None = None,

@@ -13,6 +13,7 @@ What is finished is kept in the result's file, and a run that was interrupted go
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import numpy as np
 
@@ -394,8 +395,10 @@ def lesions(before, names):
               for title, layers in (("0 to 9", range(10)), ("10 to 15", range(10, 16)), ("16 to 29", range(16, 30)))}
     others = {f"draw {n}": drawn_heads(before, heads, HEADS, 100 + n) for n in DRAWS} | {"next ten": chosen(before, names, 2 * HEADS)[HEADS:]}
     found |= {"the other nine, pair 0 stilled": (heads[1:], [0], stilled), "ten heads, all pairs zeroed": (heads, range(32), zeroed)}
-    return found | {f"{name}, {what}": (which, pairs, way) for name, which in others.items()
-                    for what, pairs, way in (("pair 0 stilled", [0], stilled), ("all pairs zeroed", range(32), zeroed))}
+    found |= {f"{name}, {what}": (which, pairs, way) for name, which in others.items()
+              for what, pairs, way in (("pair 0 stilled", [0], stilled), ("all pairs zeroed", range(32), zeroed))}
+    return found | {f"{name}, pair 0 held at lag {lag}": (which, [0], partial(stilled, lag=lag)) for lag in HELD[1:]
+                    for name, which in (("ten heads", heads), ("the first head", heads[:1]))}
 
 
 @torch.no_grad()

@@ -112,10 +112,19 @@ def put_into_figure(kind, data):
 
 
 def _written(result):
-    """JSON with an indent, but lists of numbers on one line each."""
-    text = json.dumps(result, indent=1, ensure_ascii=False)
-    # only line ends and indents go: blanks inside a text are the text's own
-    return re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda m: "[" + re.sub(r"\n *", " ", m[1]) + "]", text) + "\n"
+    """JSON with an indent, but a list without lists or dicts in it on one line."""
+    return _lines(result, 0) + "\n"
+
+
+def _lines(x, depth):
+    if isinstance(x, dict) and x:
+        begin, items, end = "{", [f"{json.dumps(key if isinstance(key, str) else json.dumps(key), ensure_ascii=False)}: {_lines(v, depth + 1)}" for key, v in x.items()], "}"
+    elif isinstance(x, list | tuple) and any(isinstance(v, dict | list | tuple) for v in x):
+        begin, items, end = "[", [_lines(v, depth + 1) for v in x], "]"
+    else:
+        return json.dumps(x, ensure_ascii=False)
+    pad = "\n" + " " * (depth + 1)
+    return begin + pad + f",{pad}".join(items) + pad[:-1] + end
 
 
 def provenance(command, seeds):

@@ -30,32 +30,33 @@
         }
       }
       const on = LANES.map((_, n) => s[`on${n}`]);
-      // what a lane adds at a lag: turned, or, where it is off, what it adds at lag 0
-      const lanes = LANES.map(([, from, to], n) => Array.from({ length: s.keys }, (_, lag) => {
+      const wave = ([, from, to]) => Array.from({ length: s.keys }, (_, lag) => {
         let sum = 0;
-        for (let k = from; k < to; k++) {
-          const angle = on[n] ? lag * omega(k) : 0;
-          sum += z[k][0] * Math.cos(angle) - z[k][1] * Math.sin(angle);
-        }
+        for (let k = from; k < to; k++) sum += z[k][0] * Math.cos(lag * omega(k)) - z[k][1] * Math.sin(lag * omega(k));
         return sum;
-      }));
+      });
+      // what a lane adds at a lag: turned, or, where it is off, what it adds at lag 0; rows keep the scale they have when all turn
+      const turning = LANES.map(wave), lanes = turning.map((v, n) => (on[n] ? v : v.map(() => v[0])));
+      const high = Math.max(1e-9, ...turning.map((v) => (Math.max(...v) - Math.min(...v)) / 2));
       const total = lanes[0].map((_, lag) => lanes.reduce((sum, lane) => sum + lane[lag], 0)), most = Math.max(...total);
       const raw = total.map((v) => Math.exp(v - most)), all = raw.reduce((a, b) => a + b, 0), weights = raw.map((v) => v / all);
-      const best = weights.indexOf(Math.max(...weights)), rival = Math.max(...total.filter((_, lag) => lag !== 1));
-      return { lanes, on, total, weights, best, gap: total[1] - rival };
+      const best = weights.indexOf(Math.max(...weights)), others = total.map((v, lag) => (lag === 1 ? -Infinity : v)), rival = others.indexOf(Math.max(...others));
+      return { lanes, on, total, weights, best, rival, gap: total[1] - total[rival], high };
     },
     say(s) {
       const c = this.compute(s), off = LANES.filter((_, n) => !c.on[n]).map(([name]) => name);
-      return `${off.length === LANES.length ? 'No pair turns. ' : off.length ? `Not turning: ${off.length === 1 && off[0].length === 1 ? 'pair' : 'pairs'} ${off.join(', ')}. ` : 'All pairs turn. '}Of ${s.keys} keys the one at lag 1 gets the weight ${fixed(c.weights[1], 3)}; ` +
-        `the most goes to lag ${c.best} (${fixed(c.weights[c.best], 3)}). The score at lag 1 is ${number(Math.abs(c.gap))} ${c.gap >= 0 ? 'above the best' : 'below the best'} of the others.`;
+      const made = { one: 'Pair 0 alone', four: 'Pairs 0 to 3 alone', all: 'All pairs alike' }[s.content];
+      if (off.length === LANES.length) return `No pair turns: all ${s.keys} keys have one score and one weight, ${fixed(c.weights[1], 3)}.`;
+      return `${made ? `${made}, the amplitudes add up to ${SIZE}. ` : ''}${off.length ? `Not turning: ${off.length === 1 && off[0].length === 1 ? 'pair' : 'pairs'} ${off.join(', ')}. ` : 'All pairs turn. '}Of ${s.keys} keys the one at lag 1 gets the weight ${fixed(c.weights[1], 3)}; ` +
+        `the most goes to lag ${c.best} (${fixed(c.weights[c.best], 3)}). The score at lag 1 is ${number(Math.abs(c.gap))} ${c.gap >= 0 ? 'above' : 'below'} that of the best other lag, ${c.rival}.`;
     },
     panels(s) {
       const c = this.compute(s), W = 380, lane = 40, left = 46, right = W - 8, top = 30, n = c.lanes.length, H = top + lane * n + 108;
       const x = (lag) => left + (right - left) * lag / (s.keys - 1);
       const centred = (v) => { const m = (Math.max(...v) + Math.min(...v)) / 2; return v.map((y) => y - m); };
-      const scale = 17 / Math.max(1e-9, ...c.lanes.flatMap((v) => centred(v).map(Math.abs)));
+      const scale = 17 / c.high;
       const path = (v, y0, k) => v.map((y, lag) => `${lag ? 'L' : 'M'}${fixed(x(lag), 1)} ${fixed(y0 - k * y, 1)}`).join('');
-      let g = text(4, 14, 'what each pair adds to the score, by lag');
+      let g = text(4, 14, `what each pair adds to the score, by lag; a row is ${fixed(lane / scale, 1)} high`);
       c.lanes.forEach((v, i) => {
         const y0 = top + lane * (i + 0.5);
         g += line(left, y0, right, y0, `stroke="${INK}" stroke-opacity=".18"`) + text(left - 6, y0 + 4, LANES[i][0], `text-anchor="end" font-size="12"${c.on[i] ? '' : ' fill-opacity=".55" text-decoration="line-through"'}`) +
