@@ -750,6 +750,11 @@ def wrong_circuits():
         s = (z * turn).real.sum(1) / (np.sqrt(2 * p) if scale is None else scale)
         return np.exp(s - s.max()) / np.exp(s - s.max()).sum()
 
+    def half_off(q, off, pairs):
+        q = q.copy()
+        q[off] = 0                                      # only the first channel of each pair
+        return q
+
     return [
         ("three_shares", lambda s: [parts(s)[k] for k in (1, 0, 2)], "changed places"), ("three_shares", lambda s: parts(s, False), "the mean of the whole table"),
         ("three_shares", lambda s: [1, 1, 1], "add up to"), ("three_shares", lambda s: [0.5, 0.3, 0.2], "all three differ"),
@@ -768,7 +773,20 @@ def wrong_circuits():
         ("switched", lambda q, k, w, off, way: weights(q, k, w, [], way), "Nothing was switched off"), ("switched", lambda q, k, w, off, way: np.ones(len(k)), "Is the softmax there"),
         ("switched", lambda q, k, w, off, way: np.ones(len(k)) / len(k), "not those of the head"), ("switched", lambda q, k, w, off, way: weights(q, k, w, off, "zeroed" if way == "stilled" else "stilled"), "are exchanged"),
         ("switched", lambda q, k, w, off, way: weights(q, k, w, off, way, far=1), "from the wrong end"), ("switched", lambda q, k, w, off, way: weights(q, k, w, off, way, far=1, sign=-1), "the query does not"),
+        ("switched", lambda q, k, w, off, way: weights(half_off(q, off, len(w)) if way == "zeroed" else q, k, w, off if way == "stilled" else [], way), "with no pair off they are"),
+        ("family", lambda a, b, lag, w: family(a, b, lag, w, root=False) / np.sqrt(a.shape[1]), "times a number"),
+        ("three_shares", lambda s: dict(zip("abc", parts(s))), "you give a dict"),
     ]
+
+
+def test_a_family_in_single_precision_is_right():
+    from poslib.rotary import rotate
+
+    def family(wq, wk, lag, w):
+        turned = rotate(wk.T.astype(np.float32), np.full(wk.shape[1], -lag), layout="half", frequencies=w)
+        return wq.T.astype(np.float32) @ turned.T / np.sqrt(np.float32(len(wq)))
+
+    assert check("position_in_circuits/family", family).accepted
 
 
 @pytest.mark.parametrize("name, answer, sentence", wrong_circuits())

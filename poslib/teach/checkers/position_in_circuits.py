@@ -12,6 +12,8 @@ __all__ = ["amplitude", "family", "switched", "three_shares"]
 
 def _numbers(got, shape, asked):
     """An array of a shape, or a Mistake."""
+    if isinstance(got, dict):
+        raise Mistake(f"{asked} you give a dict; give its numbers, in a list or an array.")
     try:
         got = np.asarray(got, float)
     except (TypeError, ValueError):
@@ -66,15 +68,18 @@ def family(answer):
             turned = rotate(wk.T, np.full(wk.shape[1], -lag), layout=layout, frequencies=w)
             return wq.T @ turned.T / np.sqrt(d)
 
-        if np.abs(got - made(lag)).max() < 1e-9:
+        if np.abs(got - made(lag)).max() < 1e-5:      # float32 will do
             continue
         for wrong, why in ((made(-lag), "That is the map of a key that comes later: the sign of the lag is turned round. The key is turned by minus the lag."),
                            (made(lag) * np.sqrt(d), "Divide by the root of the head's width: the scores are scaled."),
                            (made(lag).T, "That is the transpose: queries belong on the left, keys on the right."),
                            (made(lag, layout="interleaved"), "You turn neighbouring channels; here pair k is the channels k and k + d/2."),
                            (made(0), "That does not turn at all: the map is the same at every lag.")):
-            if np.abs(got - wrong).max() < 1e-9:
+            if np.abs(got - wrong).max() < 1e-5:
                 raise Mistake(f"At lag {lag}: {why}")
+        factor = (got * made(lag)).sum() / (made(lag) ** 2).sum()
+        if factor and np.abs(got / factor - made(lag)).max() < 1e-5:
+            raise Mistake(f"At lag {lag} your matrix is the head's times a number. The scores are divided by the root of the head's width, which `omega` tells.")
         raise Mistake(f"At lag {lag} your matrix is not the head's. Turn each column of W_K as a key, and multiply W_Q transposed by what comes out.")
     return "Right: one matrix for each lag, and at lag 0 the one that a head without rotation would have."
 
@@ -101,7 +106,7 @@ def amplitude(answer):
             raise Mistake(f"{asked} you are near, but not to one part in ten thousand: go on halving, and halve without rounding.")
         share = 1 / (1 + rest(got))
         raise Mistake(f"{asked} you give {got:.4g}, and lag 1 gets {share:.3f} of the weight; " + ("more is needed." if share < 0.5 else "less would do."))
-    return "Right: and with a hundred keys it is hundreds of times what four of them cost."
+    return "Right: and at frequency 1 a hundred keys cost over a thousand times what four keys cost."
 
 
 def _smallest(rest):
@@ -152,5 +157,7 @@ def switched(answer):
                     raise Mistake(f"{asked}: {why}")
             if abs(got.sum() - 1) > 1e-9:
                 raise Mistake(f"{asked}: your weights add up to {got.sum():.3f}. Is the softmax there?")
-            raise Mistake(f"{asked}: your weights are not those of the head, the key at lag {n - 1 - np.abs(got - made(way)).argmax()} differs most. Try two channels and no pair off, where each score is one cosine.")
+            if off and np.abs(_numbers(answer(q.copy(), keys.copy(), w.copy(), [], way), (n,), asked) - made(way, on=np.ones_like(on))).max() < 1e-9:
+                raise Mistake(f"{asked}: your weights are not those of the head, though with no pair off they are. What does a pair that is off add? Both of its channels count, in the query and in the keys.")
+            raise Mistake(f"{asked}: your weights are not those of the head, the key at lag {n - 1 - np.abs(got - made(way)).argmax()} differs most. Try it with no pair off first.")
     return "Right: two ways of taking a pair away, and they are different questions."
