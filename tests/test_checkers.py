@@ -612,6 +612,8 @@ def wrong_patches():
         ("repaired", lambda x, i, j, w: turned(x, -j * w), "leave it there"), ("repaired", lambda x, i, j, w: turned(x, (i - j) * w, adjacent=True), "next to each other"),
         ("repaired", lambda x, i, j, w: x[:1], "shape (1,)"), ("repaired", lambda x, i, j, w: "q", "real numbers"), ("repaired", lambda x, i, j, w: 2 * x, "one number of length 1"),
         ("place", lambda w, c=1.0: round(1 / w), "the number of keys"), ("place", lambda w, c=1.0: round(1 / w - 1, 6), "as if all lags"), ("place", lambda w, c=1.0: 1 / w - c, "the numerator of the own place is c as well"),
+        ("place", lambda w, c=1.0: int(c / w - c), "round to the nearest"), ("place", lambda w, c=1.0: round(1 / w) - 1, "as if all lags"),
+        ("repaired", lambda x, i, j, omega: x.astype(complex), "you give complex numbers"),
         ("place", lambda w, c=1.0: None, "a whole number"), ("place", lambda w, c=1.0: -7, "the query stands behind that"), ("place", lambda w, c=1.0: 7, "the query stands before that"),
         ("verdict", lambda clean, shifted, ids, alone, tol=0.03: "position", "displacement did no harm"), ("verdict", lambda clean, shifted, ids, alone, tol=0.03: True, "give one of"),
         ("verdict", lambda *x: "content", "give one of"), ("verdict", ruled("NSW"), "The window comes before the source"), ("verdict", ruled("WNS"), "Ask first whether"), ("verdict", ruled("WSN"), "Ask first whether"),

@@ -12,6 +12,8 @@ __all__ = ["place", "query_at_i", "repaired", "verdict"]
 
 def _vector(got, size, asked):
     """A float64 vector, or a Mistake."""
+    if np.iscomplexobj(got):
+        raise Mistake(f"{asked} you give complex numbers; give their real and imaginary parts, an array of {size} real numbers.")
     try:
         x = np.asarray(got, dtype=np.float64)
     except (TypeError, ValueError):
@@ -53,7 +55,9 @@ def place(answer):
                 continue
             if c == 1 and abs(got - (i + 1)) < 1e-3:
                 raise Mistake(f"{asked} you give {got:g}, the number of keys that are seen. Place 0 sees one already, itself.")
-            if c != 1 and abs(got - (1 / w - 1)) < 1e-3:
+            if got == i - 1 and c / w - c < i:
+                raise Mistake(f"{asked} you give {got:g}. A computed {i - 1}.999… is cut to {i - 1}: round to the nearest whole number.")
+            if c != 1 and min(abs(got - (1 / w - 1)), abs(got - round(1 / w - 1)), abs(got - (round(1 / w) - 1))) < 1e-3:
                 raise Mistake(f"{asked} you give {got:g}, as if all lags had the score 0. The own place has the numerator c: w = c / (c + i).")
             if c != 1 and abs(got - (1 / w - c)) < 1e-3:
                 raise Mistake(f"{asked} you give {got:g}: the numerator of the own place is c as well, not 1.")
@@ -89,6 +93,8 @@ WRONG_VERDICTS = [
     (_in_order("window", "source"), _FALL),
     (lambda numbers, tol: _verdict(numbers, 0.03), "You compare with 0.03 whatever tol is. Do you use tol?"),
     (lambda numbers, tol: _verdict(numbers, 0.0), "Two accuracies that differ by tol or less count as equal. Do you use tol?"),
+    (_asking(nothing=lambda clean, shifted, ids, alone, tol: abs(clean - shifted) <= tol, window=lambda clean, shifted, ids, alone, tol: abs(clean - ids) <= tol,
+             source=lambda clean, shifted, ids, alone, tol: abs(alone - shifted) <= tol), "You take absolute values. Better is not worse: what does not fall short costs nothing."),
     (_asking(nothing=lambda clean, shifted, ids, alone, tol: abs(clean - shifted) <= tol), "A patched run that is better than the clean one has lost nothing either."),
     (_asking(window=lambda clean, shifted, ids, alone, tol: abs(clean - ids) <= tol), "Ids alone cost nothing where that run is better than the clean one, too."),
     (_asking(source=lambda clean, shifted, ids, alone, tol: abs(alone - shifted) <= tol), "A source that by itself is worse than the patched run does no better than it, either."),

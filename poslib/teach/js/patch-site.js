@@ -1,5 +1,5 @@
 /* patch-site: the query's side at one place is exchanged for that of another place. Where does it look, and what do trained models answer?
- * The head is built by hand, from vectors; a turned query can be turned on by any number of positions. The line DATA is written by `python -m poslib.lab.patching_position --figure`
+ * The head is built by hand, from vectors; a turned query can be turned further by any number of positions. The line DATA is written by `python -m poslib.lab.patching_position --figure`
  * from the stored result: percent of own and of source answers of each trained model, by encoding, site and move. */
 (function (F) {
   'use strict';
@@ -43,7 +43,7 @@
       { name: 'encoding', label: 'position comes by', type: 'choice', value: 'rotary', options: Object.entries(ENCODINGS) },
       { name: 'site', label: 'what is patched', type: 'choice', value: 'turned q', options: Object.entries(SITES) },
       { name: 'move', label: 'displacement, in places', unit: '', min: -8, max: 8, step: 1, value: 6 },
-      { name: 'on', label: 'then turned on by, in positions', unit: '', min: -8, max: 8, step: 1, value: 0 },
+      { name: 'on', label: 'then turned further by, in positions', unit: '', min: -8, max: 8, step: 1, value: 0 },
     ],
     compute(s) {
       const j = PLACE + s.move, on = turns(s) ? s.on : 0, { asks, raw } = scores(s.encoding, s.site, j, on);
@@ -57,10 +57,12 @@
       const c = this.compute(s), j = PLACE + s.move, wanted = c.asks - BACK, percent = (x) => `${fixed(100 * x, 0)} %`, low = (a) => Math.min(...a), high = (a) => Math.max(...a);
       const span = (a) => (low(a) === high(a) ? `${low(a)} %` : `${low(a)} to ${high(a)} %`);
       const by = String(s.on).replace('-', '−');
-      const done = s.on === 0 ? '' : turns(s) ? `, turned on by ${by}` : s.encoding === 'rotary' ? '. Turning on does nothing here: it is for the turned query' : '. Turning on does nothing here: this model does not turn';
+      const done = s.on === 0 ? '' : turns(s) ? `, turned further by ${by}` : s.encoding === 'rotary' ? '. Turning further does nothing here: it is for the turned query' : '. Turning further does nothing here: this model does not turn';
       const built = s.move === 0 ? `on place ${c.own}, own and source’s target in one, as in an aligned patch` : `on its own target, place ${c.own}, and ${percent(c.weights[c.source])} on the source’s, place ${c.source}`;
       const third = wanted < 0 ? `; it wants place ${String(wanted).replace('-', '−')}, and there is none` : wanted === c.own || wanted === c.source ? '' : `; ${percent(c.weights[wanted])} are on place ${wanted}`;
-      const told = `${ENCODINGS[s.encoding]}; ${SITES[s.site]}, from place ${j} to place ${PLACE}${done}. The query asks from place ${c.asks}. The built head puts ${percent(c.weights[c.own])} ${built}${third}. ` +
+      // a source BACK places later aims at the patched place itself
+      const self = s.move === BACK && (s.site === 'ids' || (s.encoding === 'learned' && s.site === 'stream')) ? ' The source’s target is the patched place itself, and its key has gone elsewhere with it.' : '';
+      const told = `${ENCODINGS[s.encoding]}; ${SITES[s.site]}, from place ${j} to place ${PLACE}${done}. The query asks from place ${c.asks}. The built head puts ${percent(c.weights[c.own])} ${built}${third}.${self} ` +
         (c.trained ? `Trained models answer with their own token in ${span(c.trained.own)} of the sequences, with the source’s in ${span(c.trained.source)}.`
           : s.move === 0 ? 'Trained models were not run without a displacement.' : 'Trained models were run with two turns only: none, and the one that takes the displacement back.');
       return (told[0].toUpperCase() + told.slice(1)).replace(/ %/g, '\u00a0%');     // a number keeps its sign on its line
@@ -92,7 +94,7 @@
         if (c.trained) h += c.trained[key].map((v) => shape(at(v), row, colour)).join('') + text(W - 4, row + 4, `${fixed(mean(c.trained[key]), 0)} %`, 'text-anchor="end" font-size="12"');
       });
       [0, 50, 100].forEach((v) => { h += line(at(v), 30, at(v), 78, `stroke="${INK}" stroke-opacity=".2"`) + text(at(v), 96, `${v} %`, 'text-anchor="middle" font-size="12"'); });
-      if (s.on && !turns(s)) h += text(4, 122, `turned on by ${String(s.on).replace('-', '−')}: does nothing here`, 'font-size="12"');
+      if (s.on && !turns(s)) h += text(4, 122, `turned further by ${String(s.on).replace('-', '−')}: does nothing here`, 'font-size="12"');
       const told = this.say(s);
       return [panel(W, H, `Weights of the patched query at place ${PLACE} over 32 keys; source at place ${j}. ${told}`, g),
         panel(W, V, c.trained ? `Shares of own and source answers of the trained models. ${told}` : 'No measured answers for this choice.', h)];
