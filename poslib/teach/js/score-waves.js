@@ -56,7 +56,7 @@
       const centred = (v) => { const m = (Math.max(...v) + Math.min(...v)) / 2; return v.map((y) => y - m); };
       const scale = 17 / c.high;
       const path = (v, y0, k) => v.map((y, lag) => `${lag ? 'L' : 'M'}${fixed(x(lag), 1)} ${fixed(y0 - k * y, 1)}`).join('');
-      let g = text(4, 14, `what each pair adds to the score, by lag; a row is ${fixed(lane / scale, 1)} high`);
+      let g = text(4, 14, `what each pair adds, by lag; a row is ${fixed(lane / scale, 1)} high`);
       c.lanes.forEach((v, i) => {
         const y0 = top + lane * (i + 0.5);
         g += line(left, y0, right, y0, `stroke="${INK}" stroke-opacity=".18"`) + text(left - 6, y0 + 4, LANES[i][0], `text-anchor="end" font-size="12"${c.on[i] ? '' : ' fill-opacity=".55" text-decoration="line-through"'}`) +
