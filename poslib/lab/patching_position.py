@@ -16,7 +16,7 @@ import numpy as np
 from poslib.attention import split_heads
 from poslib.lab import pretrained, real_model, results, tasks
 from poslib.lab._torch import torch
-from poslib.lab.circuits import Patch, identity_probe, moved, normed, position_probe, record, run, take
+from poslib.lab.circuits import Patch, identity_probe, lag_mass, moved, normed, position_probe, record, run, take
 from poslib.lab.encodings import Rotary
 from poslib.lab.llama import Llama, open_llama
 from poslib.lab.model import Transformer
@@ -33,14 +33,20 @@ AHEADS = (1, 4, 8)
 CHAINS = {
     "rotary": {"position": "rotary"},
     "alibi": {"position": "alibi", "settings": {"slopes": (1.0, 0.0625)}},
+    "alibi, usual slopes": {"position": "alibi"},
     "t5": {"position": "t5"},
     "t5, fast table": {"position": "t5", "position_rate": 10.0},
+    "t5, longer": {"position": "t5", "steps": 1800},
     "learned": {"position": "learned"},
     "learned, varied starts": {"position": "learned", "varied": True},
+    "learned, varied starts, longer": {"position": "learned", "varied": True, "steps": 1800},
 }
 STEPS = {"copier": 250, "chain": 600}
 TOKENS, FROM = 96, 32                   # of a passage of the real model; the first query that is looked at
 START = 64                              # tokens put before a passage
+DEPTHS = range(3, 11), range(12, 30)    # layers in which the first place is a sink: early and late ones
+FAR = (500, 2000, 8000, 20000)          # ids of the first token
+MARKS = {"the end-of-text token": 0, "a space": 216}
 
 
 # ---- one layer: copy the token three back ----------------------------------------------------------
@@ -144,10 +150,20 @@ def behind_a_layer(model, move, *, place=PLACE, back=BACK):
     return (logits[:, i].argmax(-1) == wanted)[:, count].float().mean(1).tolist()
 
 
+@torch.no_grad()
+def behind_at_the_key(model, *, place=PLACE, back=BACK):
+    """The stream behind the first layer at the key's place i - back is exchanged for that of other sequences: own and source answers at i."""
+    i, n = place, place - back
+    ours, theirs = _draw(802), _draw(803)
+    logits = run(model, ours, patches=[take(record(model, theirs, sites="stream", layers=1), 1, "stream", to=n)]).logits
+    count = ours[:, n] != theirs[:, n]
+    return [float((logits[:, i].argmax(-1) == wanted[:, n])[count].float().mean()) for wanted in (ours, theirs)]
+
+
 def deep(position, seed):
     """A copier of two layers, patched between them."""
     model = copier(position, seed, layers=2)
-    return {"right": copies(model), "aligned": behind_a_layer(model, 0), "shifted": behind_a_layer(model, 6)}
+    return {"right": copies(model), "aligned": behind_a_layer(model, 0), "shifted": behind_a_layer(model, 6), "key": behind_at_the_key(model)}
 
 
 def trap(causal, back, seed):
@@ -164,8 +180,8 @@ def chain(name, seed=0, *, steps=None, progress=False):
     how = CHAINS[name]
     made = [Transformer(vocabulary=KINDS, width=64, heads=2, layers=2, causal=True, position=how["position"], settings=how.get("settings"),
                         max_length=READ + AHEAD, seed=seed) for _ in range(2)]
-    train(made[0], lambda g: _repeated(g, varied=how.get("varied", False)), steps=STEPS["chain"] if steps is None else steps, seed=seed,
-          position_rate=how.get("position_rate", 1.0), progress=progress)
+    train(made[0], lambda g: _repeated(g, varied=how.get("varied", False)), steps=how.get("steps", STEPS["chain"]) if steps is None else steps,
+          seed=seed, position_rate=how.get("position_rate", 1.0), progress=progress)
     return made
 
 
@@ -210,7 +226,8 @@ def chain_sites(model, ahead=AHEAD):
         By the run: share of right answers in the second period, and how far the first layer's states are from the model's own, in
         lengths of these.  "unpatched" is the other run by itself: what a patch from it could at best keep.  "fillers" alone is patched into the
         run "window", at as many places further on: other content in front, the same ids, as many keys.  "by place", of "window" patched and unpatched: right
-        answers by the place of the first key that has the answer, without displacement from `PREFIX` + 1 on.
+        answers by the place of the first key that has the answer, without displacement from `PREFIX` + 1 on.  "previous": the mass of each head of the
+        first layer on the place before.
     """
     tokens, alone, states, longer = runs(model, ahead)
     places, block = list(range(PREFIX, READ)), model.blocks[1]
@@ -235,8 +252,9 @@ def chain_sites(model, ahead=AHEAD):
         right[f"{name}, whole stream"] = by_place(answers([Patch(1, "stream", states[name][:, PREFIX:], places)]))
     own = states["own"][:, PREFIX:]
     off = {name: float(((x[:, PREFIX:] - own).norm(dim=-1) / own.norm(dim=-1)).mean()) for name, x in states.items()}
+    sharp = lag_mass(record(model, tokens, sites="weights", layers=0)[0, "weights"])
     found = {name: [float(x.mean()), off[name.removesuffix(", unpatched").removesuffix(", whole stream")]] for name, x in right.items()}
-    return found | {"by place": {name: right[name].tolist() for name in ("window", "window, unpatched")}}
+    return found | {"previous": sharp.tolist(), "by place": {name: right[name].tolist() for name in ("window", "window, unpatched")}}
 
 
 @torch.no_grad()
@@ -313,7 +331,9 @@ def sinks(model, tokens, middle=FROM):
     -------
     dict
         "layer": where states are exchanged; "lengths": mean length of the stream before each layer, at places 0 to 3 and the median of
-        the others; and by what was done a weight for each passage, mean over layers from "layer" on, heads and queries.
+        the others; "by": by what was done, weights of each passage, means over heads, queries and the layers of `DEPTHS`; "weights": on place 0, of
+        each layer; "moved": by the layer before which the first state goes to the middle and another to place 0, late weights on the middle, and
+        those with another state there.
     """
     seen = record(model, tokens, sites="stream")
     streams = [seen[n, "stream"] for n in range(model.settings.layers + 1)]
@@ -321,9 +341,8 @@ def sinks(model, tokens, middle=FROM):
     layer, n, place = sink_layer(lengths), tokens.shape[1], torch.arange(tokens.shape[1])
     blind = torch.ones(n, n, dtype=torch.bool)
     blind[1:, 0] = False
-    twin, moved, rolled = tokens.clone(), place.clone(), place.clone()
+    twin, rolled = tokens.clone(), place.clone()
     twin[:, middle] = tokens[:, 0]
-    moved[0] = 500
     rolled[0], rolled[middle] = middle, 0
     first, usual = streams[layer][:, 0], streams[layer][:, middle - 1]
     longer = first.norm(dim=-1, keepdim=True) / usual.norm(dim=-1, keepdim=True)      # which of the two is it, direction or length?
@@ -335,19 +354,33 @@ def sinks(model, tokens, middle=FROM):
         "first token masked, on the second": dict(on=1, mask=blind),
         "first token copied to the middle, on the middle": dict(tokens=twin, on=middle),
         "all ids 1000 further on, on place 0": dict(on=0, positions=place + 1000),
-        "first id 500, on place 0": dict(on=0, positions=moved),
+        **{f"first id {far}, on place 0": dict(on=0, positions=place.masked_fill(place == 0, far)) for far in FAR},
+        **{f"{text} put in the middle, on the middle": dict(on=middle, tokens=torch.where(place == middle, token, tokens)) for text, token in MARKS.items()},
         "ids of place 0 and the middle exchanged, on place 0": dict(on=0, positions=rolled),
         "ids of place 0 and the middle exchanged, on the middle": dict(on=middle, positions=rolled),
         "first state to the middle, on the middle": dict(on=middle, look=exchange(layer, {middle: first})),
         "another state to the middle, on the middle": dict(on=middle, look=exchange(layer, {middle: usual})),
-        "another state, made as long as the first, to the middle, on the middle": dict(on=middle, look=exchange(layer, {middle: usual * longer})),
-        "first state, made as short as another, to the middle, on the middle": dict(on=middle, look=exchange(layer, {middle: first / longer})),
-        "first state, made as short as another, in its place, on place 0": dict(on=0, look=exchange(layer, {0: first / longer})),
+        "another state, stretched, to the middle, on the middle": dict(on=middle, look=exchange(layer, {middle: usual * longer})),
+        "first state, shrunk, to the middle, on the middle": dict(on=middle, look=exchange(layer, {middle: first / longer})),
+        "first state, shrunk, in its place, on place 0": dict(on=0, look=exchange(layer, {0: first / longer})),
         "another state to place 0, on place 0": dict(on=0, look=exchange(layer, {0: usual})),
         "first state to the middle, another to place 0, on the middle": dict(on=middle, look=exchange(layer, {0: usual, middle: first})),
+        "first state, shrunk, to the middle, another to place 0, on the middle": dict(on=middle, look=exchange(layer, {0: usual, middle: first / longer})),
+        "another state to the middle, another to place 0, on the middle": dict(on=middle, look=exchange(layer, {0: usual, middle: usual})),
     }
-    found = {name: masses(model, **({"tokens": tokens} | how))[:, layer:].mean(1).tolist() for name, how in todo.items()}
-    return {"layer": layer, "lengths": [[*row[:4].tolist(), float(np.median(row[4:]))] for row in lengths], "by": found}
+
+    def by_depth(**how):
+        weights = masses(model, **({"tokens": tokens} | how))
+        return [weights[:, list(depth)].mean(1).tolist() for depth in DEPTHS]
+
+    moved = {}
+    for n in (1, 2, layer, 5, 8, 12, 20):
+        x = streams[n]
+        both = {0: x[:, middle - 1], middle: x[:, 0]}
+        control = {0: x[:, middle - 1], middle: x[:, middle - 1]}
+        moved[str(n)] = [by_depth(on=middle, look=exchange(n, states))[1] for states in (both, control)]
+    return {"layer": layer, "lengths": [[*row[:4].tolist(), float(np.median(row[4:]))] for row in lengths], "by": {name: by_depth(**how) for name, how in todo.items()},
+            "weights": masses(model, tokens, 0).mean(0).tolist(), "moved": moved}
 
 
 @torch.no_grad()
@@ -355,17 +388,18 @@ def starts(model, tokens, before=START):
     """The same tokens at the same lags, at the start of a window and further on: how far apart are the states?
 
     For each layer and passage, without the first eight places: the distance of states in lengths of the first, when all ids are `before`
-    further on ("ids"), and when `before` tokens of the next passage stand in front as well ("window").
+    further on ("ids"), and when `before` tokens of the next passage stand in front as well ("window"); and between two such windows, with tokens of the next
+    passage and of the one after it in front ("fillers").
     """
     place = torch.arange(tokens.shape[1])
-    other = tokens.roll(1, 0)[:, :before]
+    other = tokens.roll(1, 0)
     own = record(model, tokens, sites="stream")
     ids = record(model, tokens, place + before, sites="stream")
-    window = record(model, torch.cat([other, tokens], 1), sites="stream")
-    found = {"ids": [], "window": []}
+    window, fillers = (record(model, torch.cat([front[:, :before], tokens], 1), sites="stream") for front in (other, tokens.roll(2, 0)))
+    found = {"ids": [], "window": [], "fillers": []}
     for n in range(model.settings.layers + 1):
-        a = own[n, "stream"][:, 8:]
-        for name, b in (("ids", ids[n, "stream"][:, 8:]), ("window", window[n, "stream"][:, before + 8:])):
+        a, later = own[n, "stream"][:, 8:], window[n, "stream"][:, before + 8:]
+        for name, a, b in (("ids", a, ids[n, "stream"][:, 8:]), ("window", a, later), ("fillers", later, fillers[n, "stream"][:, before + 8:])):
             found[name].append(((a - b).norm(dim=-1) / a.norm(dim=-1)).mean(1).tolist())
     return found
 
@@ -374,6 +408,7 @@ LOOKED = (0, 1, 2, 4, 8, 12, 16, 20, 24, 28, 30)       # layers whose stream is 
 STRENGTHS = (0.1, 1.0, 10.0)            # of the ridge: 576 channels, and few windows
 STRENGTH = 1.0                          # the one for controls and tokens
 COMMON = 16                             # tokens to tell apart: the most frequent ones
+TEXTS = len(real_model.PROGRAMS) + len(real_model.TOPICS)
 
 
 @torch.no_grad()
@@ -392,7 +427,10 @@ def streams(model, tokens, layers):
 
 @torch.no_grad()
 def real_probes(model, tokens):
-    """Place (from 8 on) and identity of the commonest tokens, read by linear maps; every third window is held out."""
+    """Place (from 8 on) and identity of the commonest tokens, read by linear maps; every third window is held out.
+
+    "place, folds": with each third of the windows held out in turn; "place, texts": with each third of the texts, whole.
+    """
     seen = streams(model, tokens, LOOKED)
     place = torch.arange(8, tokens.shape[1]).repeat(len(tokens), 1)
     cut = tokens[:, 8:]
@@ -412,6 +450,9 @@ def real_probes(model, tokens):
         for strength in STRENGTHS:
             name = "place" if strength == STRENGTH else f"place, strength {strength:g}"
             found.setdefault(name, []).append(position_probe(x[fit], place[fit], x[held], place[held], strength=strength).r2)
+        for name, group in (("folds", torch.arange(len(tokens)) % 3), ("texts", torch.arange(len(tokens)) * TEXTS // len(tokens) % 3)):
+            thirds = [position_probe(x[group != k], place[group != k], x[group == k], place[group == k], strength=STRENGTH).r2 for k in range(3)]
+            found.setdefault(f"place, {name}", []).append(thirds)
         found["shuffled"].append(position_probe(x[fit], mixed, x[held], place[held], strength=STRENGTH).r2)
         a, b = x[fit][is_common[fit]], x[held][is_common[held]]
         found["token"].append(identity_probe(a, labels, b, label[held][is_common[held]], strength=STRENGTH))
