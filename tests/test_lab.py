@@ -1317,12 +1317,55 @@ def test_runs_of_a_chain_line_up():
     assert (states["fillers"] - states["window"]).abs().amax((0, 2)).min() > 1e-5, "what stands in front gets into every state"
 
 
+def test_sinks_are_measured_where_they_are_said_to_be(monkeypatch):
+    """On a random Llama, whose first place is no sink: what the theorems say must agree, and each patch must do something."""
+    model, tokens = rope_in_practice.tiny(), torch.randint(10, 64, (2, 40), generator=g(7))
+    for name, value in {"DEPTHS": (range(1), range(1, 3)), "BEFORE": (1, 2), "MARKS": {"a mark": 3}, "FAR": (9,), "sink_layer": lambda lengths: 1}.items():
+        monkeypatch.setattr(patching_position, name, value)
+    found = patching_position.sinks(model, tokens)
+    by = {name: np.array(x) for name, x in found["by"].items()}
+    whole = np.stack([x.numpy() for x in circuits.record(model, tokens, sites="weights").values()])       # (layers, batch, heads, queries, keys)
+    for on, name in ((0, "place 0"), (1, "place 1"), (32, "the middle")):
+        each = whole[:, :, :, max(32, on + 1):, on].mean((2, 3))
+        np.testing.assert_allclose(by[name], [each[0], each[1:].mean(0)], rtol=1e-4)
+    np.testing.assert_allclose(found["weights"], whole[:, :, :, 32:, 0].mean((1, 2, 3)), rtol=1e-4)
+    np.testing.assert_allclose(by["all ids 1000 further on, on place 0"], by["place 0"], rtol=1e-3)
+    np.testing.assert_allclose(by["first token dropped, on the new first"], by["first token masked, on the second"], rtol=1e-3)
+    for name in by:
+        if "state" in name:
+            plain = by["place 0" if name.endswith("place 0") else "the middle"]
+            np.testing.assert_allclose(by[name][0], plain[0], rtol=1e-3, err_msg="before the layer of the patch nothing changes")
+            assert np.abs(by[name][1] - plain[1]).min() > 1e-5, name
+    two = by["first state to the middle, another to place 0, on the middle"], by["another state to the middle, another to place 0, on the middle"]
+    np.testing.assert_allclose(found["moved"]["1"], [x[1] for x in two], rtol=1e-6)
+
+
 def test_fillers_are_patched_at_the_places_of_the_longer_run(monkeypatch):
     """A run patched with its own keys and values answers as it would have done."""
     model, draw = loud(patching_position.chain("rotary", steps=1)[1]), patching_position._draw
     monkeypatch.setattr(patching_position, "_draw", lambda seed, **how: draw(806 if seed == 812 else seed, **how))
     found = patching_position.chain_sites(model, 4)
     assert found["fillers"] == found["window, unpatched"]
+
+
+def test_the_key_of_an_answer_is_patched_behind_a_layer():
+    """A second layer that copies the token BACK before, whatever the first did, answers with what stands there."""
+    model = patching_position.copier("rotary", 0, layers=2, steps=1)
+    i, n = patching_position.PLACE, patching_position.PLACE - patching_position.BACK
+    ours, theirs = (patching_position._draw(seed) for seed in (802, 803))
+    states = circuits.record(model, theirs, sites="stream", layers=1)[1, "stream"][:, n]
+
+    def look(layer, site, x):
+        if (layer, site) == (1, "stream"):
+            x = x.clone()
+            x[:, n] = states
+            return x
+
+    with torch.no_grad():
+        answer = model(ours, look=look)[:, i].argmax(-1)
+    count = ours[:, n] != theirs[:, n]
+    wanted = [(answer == x[:, n])[count].double().mean().item() for x in (ours, theirs)]
+    np.testing.assert_allclose(patching_position.behind_at_the_key(model), wanted, atol=1e-6)
 
 
 def test_varied_starts_put_random_tokens_in_front():

@@ -45,6 +45,7 @@ STEPS = {"copier": 250, "chain": 600}
 TOKENS, FROM = 96, 32                   # of a passage of the real model; the first query that is looked at
 START = 64                              # tokens put before a passage
 DEPTHS = range(3, 11), range(12, 30)    # layers in which the first place is a sink: early and late ones
+BEFORE = (1, 2, 3, 5, 8, 12, 20)        # layers before which the first state is moved
 FAR = (500, 2000, 8000, 20000)          # ids of the first token
 MARKS = {"the end-of-text token": 0, "a space": 216}
 
@@ -374,7 +375,7 @@ def sinks(model, tokens, middle=FROM):
         return [weights[:, list(depth)].mean(1).tolist() for depth in DEPTHS]
 
     moved = {}
-    for n in (1, 2, layer, 5, 8, 12, 20):
+    for n in BEFORE:
         x = streams[n]
         both = {0: x[:, middle - 1], middle: x[:, 0]}
         control = {0: x[:, middle - 1], middle: x[:, middle - 1]}
