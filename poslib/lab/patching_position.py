@@ -47,7 +47,7 @@ START = 64                              # tokens put before a passage
 DEPTHS = range(3, 11), range(12, 30)    # layers in which the first place is a sink: early and late ones
 BEFORE = (1, 2, 3, 5, 8, 12, 20)        # layers before which the first state is moved
 FAR = (500, 2000, 8000, 20000)          # ids of the first token
-MARKS = {"the end-of-text token": 0, "a space": 216}
+MARKS = {"the end-of-text token": 0, "a space": 216}            # as SmolLM2 numbers them
 
 
 # ---- one layer: copy the token three back ----------------------------------------------------------
@@ -406,8 +406,8 @@ def starts(model, tokens, before=START):
 
 
 LOOKED = (0, 1, 2, 4, 8, 12, 16, 20, 24, 28, 30)       # layers whose stream is probed
-STRENGTHS = (0.1, 1.0, 10.0)            # of the ridge: 576 channels, and few windows
-STRENGTH = 1.0                          # the one for controls and tokens
+STRENGTH = 1.0                          # of the ridge: 576 channels, and few windows
+OTHERS = (0.1, 10.0)                    # for the place alone
 COMMON = 16                             # tokens to tell apart: the most frequent ones
 TEXTS = len(real_model.PROGRAMS) + len(real_model.TOPICS)
 
@@ -448,12 +448,12 @@ def real_probes(model, tokens):
     found = {"place": [], "shuffled": [], "token": [], "shuffled token": []}
     for n in LOOKED:
         x = seen[n][:, 8:]
-        for strength in STRENGTHS:
-            name = "place" if strength == STRENGTH else f"place, strength {strength:g}"
-            found.setdefault(name, []).append(position_probe(x[fit], place[fit], x[held], place[held], strength=strength).r2)
+        for strength in OTHERS:
+            found.setdefault(f"place, strength {strength:g}", []).append(position_probe(x[fit], place[fit], x[held], place[held], strength=strength).r2)
         for name, group in (("folds", torch.arange(len(tokens)) % 3), ("texts", torch.arange(len(tokens)) * TEXTS // len(tokens) % 3)):
             thirds = [position_probe(x[group != k], place[group != k], x[group == k], place[group == k], strength=STRENGTH).r2 for k in range(3)]
             found.setdefault(f"place, {name}", []).append(thirds)
+        found["place"].append(found["place, folds"][-1][2])         # the third that is held out here
         found["shuffled"].append(position_probe(x[fit], mixed, x[held], place[held], strength=STRENGTH).r2)
         a, b = x[fit][is_common[fit]], x[held][is_common[held]]
         found["token"].append(identity_probe(a, labels, b, label[held][is_common[held]], strength=STRENGTH))

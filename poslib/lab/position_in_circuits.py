@@ -307,9 +307,9 @@ def without(turned, still, pairs, way):
     return softmax(s, causal_mask(s.shape[-1], like=s))
 
 
-def previous(weights):
-    """Mean weight of one head on the place before, of queries from FROM on: (batch,)."""
-    return lag_mass(weights[:, None], start=FROM, each=True)[:, 0]
+def previous(weights, lag=1):
+    """Mean weight of one head on the place before, or `lag` before, of queries from FROM on: (batch,)."""
+    return lag_mass(weights[:, None], lag, FROM, each=True)[:, 0]
 
 
 def near(weights):
@@ -340,8 +340,8 @@ def of_one_head(q, k, settings):
     -------
     dict
         whole : list; way : {group: list} of masses; way + " moves" : {group: list} of mean total variation distances to the whole pattern; way + " near" :
-        {group: list} of the share that lag 1 has of the weight on the lags 0 to `NEAR` - 1, "none" being the whole head; held: {lag: masses} with pair 0 held at a lag (0 is "stilled"); "come round": by even weights, by pair 0 alone (the others stilled), by the whole head; moved:
-        {s: [mass on lag 1, mass on lag 1 + s]} with the queries' ids lowered by s; arrows: [real, imaginary] of each pair's mean query times its
+        {group: list} of the share that lag 1 has of the weight on the lags 0 to `NEAR` - 1, "none" being the whole head; held: {lag: masses} with pair 0 held at
+        a lag (0 is "stilled"); "come round": by even weights, by pair 0 alone (the others stilled), by the whole head; moved: {s: [mass on lag 1, mass on lag 1 + s]} with the queries' ids lowered by s; arrows: [real, imaginary] of each pair's mean query times its
         mean key, over the root of the width; fixed: [queries, keys], for each pair the square of the mean over the mean of the squares.
     """
     turned, still = pair_scores(q, k, settings)
@@ -361,7 +361,7 @@ def of_one_head(q, k, settings):
     found["moved"] = {}
     for s in MOVED:
         weights = without(*pair_scores(q, k, settings, s), [], "stilled")
-        found["moved"][str(s)] = [weights.diagonal(-lag, -2, -1)[:, FROM - lag:].mean(-1) for lag in (1, 1 + s)]
+        found["moved"][str(s)] = [previous(weights, lag) for lag in (1, 1 + s)]
     z = [as_pairs(x, settings.layout)[:, FROM:] for x in (q, k)]                                                # (batch, length, pairs), complex
     arrows = z[0].mean(1) * z[1].mean(1).conj() / q.shape[-1] ** 0.5
     found["arrows"] = [arrows.real.T, arrows.imag.T]
