@@ -1311,6 +1311,8 @@ def test_runs_of_a_chain_line_up():
     found = patching_position.chain_sites(loud(model), 4)
     assert found["own"] == found["own, unpatched"] and found["own"][1] == 0 and found["ids"][1] < 1e-5 < found["other"][1]
     assert torch.equal(longer[:, 4:], tokens)
+    weights = circuits.record(model, tokens, sites="weights", layers=0)[0, "weights"]
+    np.testing.assert_allclose(patching_position.previous(model), weights.diagonal(-1, -2, -1).mean((0, 2)), rtol=1e-4)
     for name in ("window", "window, unpatched"):
         assert len(found["by place"][name]) == 11 and np.mean(found["by place"][name]) == pytest.approx(found[name][0])
     assert states["fillers"][:, :patching_position.PREFIX].shape == states["window"][:, :patching_position.PREFIX].shape

@@ -196,6 +196,18 @@ def _repeated(generator, batch=16, varied=False):
     return (torch.cat([x, y], 1)[:, :READ + AHEAD] for x, y in ((junk, tokens), (torch.full_like(junk, tasks.IGNORED), targets)))
 
 
+def _certain():
+    """Sequences that read `PERIOD` different tokens twice: the answers of the second round are certain."""
+    once = torch.rand(128, KINDS, generator=torch.Generator().manual_seed(804)).argsort(1)[:, :PERIOD]
+    return once[:, torch.arange(READ) % PERIOD]
+
+
+@torch.no_grad()
+def previous(model):
+    """Mean weight of each head of the first layer on the place before, in the sequences of `runs`."""
+    return lag_mass(record(model, _certain(), sites="weights", layers=0)[0, "weights"]).tolist()
+
+
 @torch.no_grad()
 def runs(model, ahead=AHEAD):
     """Sequences with a period; the logits of other runs of them, by name; and their streams after the first layer, place by place.
@@ -204,9 +216,7 @@ def runs(model, ahead=AHEAD):
     tokens in front, so that every place stands further on and sees more.  "fillers": as "window", with other tokens in front.  "other": other
     tokens everywhere.
     """
-    g = torch.Generator().manual_seed(804)
-    once = torch.rand(128, KINDS, generator=g).argsort(1)[:, :PERIOD]     # all different: the answer is certain
-    tokens = once[:, torch.arange(READ) % PERIOD]
+    tokens = _certain()
     other = _draw(805, length=READ, symbols=KINDS)
     mixed = torch.cat([other[:, :PREFIX], tokens[:, PREFIX:]], 1)
     longer, fillers = (torch.cat([_draw(seed, length=ahead, symbols=KINDS), tokens], 1) for seed in (806, 812))
@@ -227,8 +237,7 @@ def chain_sites(model, ahead=AHEAD):
         By the run: share of right answers in the second period, and how far the first layer's states are from the model's own, in
         lengths of these.  "unpatched" is the other run by itself: what a patch from it could at best keep.  "fillers" alone is patched into the
         run "window", at as many places further on: other content in front, the same ids, as many keys.  "by place", of "window" patched and unpatched: right
-        answers by the place of the first key that has the answer, without displacement from `PREFIX` + 1 on.  "previous": the mass of each head of the
-        first layer on the place before.
+        answers by the place of the first key that has the answer, without displacement from `PREFIX` + 1 on.
     """
     tokens, alone, states, longer = runs(model, ahead)
     places, block = list(range(PREFIX, READ)), model.blocks[1]
@@ -253,9 +262,8 @@ def chain_sites(model, ahead=AHEAD):
         right[f"{name}, whole stream"] = by_place(answers([Patch(1, "stream", states[name][:, PREFIX:], places)]))
     own = states["own"][:, PREFIX:]
     off = {name: float(((x[:, PREFIX:] - own).norm(dim=-1) / own.norm(dim=-1)).mean()) for name, x in states.items()}
-    sharp = lag_mass(record(model, tokens, sites="weights", layers=0)[0, "weights"])
     found = {name: [float(x.mean()), off[name.removesuffix(", unpatched").removesuffix(", whole stream")]] for name, x in right.items()}
-    return found | {"previous": sharp.tolist(), "by place": {name: right[name].tolist() for name in ("window", "window, unpatched")}}
+    return found | {"by place": {name: right[name].tolist() for name in ("window", "window, unpatched")}}
 
 
 @torch.no_grad()
@@ -488,7 +496,7 @@ def _unit_copier(name, seed):
 
 def _unit_chain(name, seed):
     model, raw = chain(name, seed)
-    return {"patched": {str(ahead): chain_sites(model, ahead) for ahead in AHEADS}, "probes": chain_probes(model), "untrained": chain_probes(raw)}
+    return {"patched": {str(ahead): chain_sites(model, ahead) for ahead in AHEADS}, "previous": previous(model), "probes": chain_probes(model), "untrained": chain_probes(raw)}
 
 
 def jobs():
